@@ -1,0 +1,97 @@
+"""JSON to and from the nouns: one encoder, one decoder per event kind, made once.
+
+Text keeps every character that was sent. UTF-8 cannot hold a lone surrogate (wire rule A23), so one is
+written as U+E000 (private use) and four hex digits; U+E000 itself is written the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from turnkeeper.conversation.events import KINDS, Body, Unknown
+from turnkeeper.conversation.messages import Message
+
+T = TypeVar("T")
+
+_MARK_BYTES = b"\xee\x80\x80"
+
+_encoder = msgspec.json.Encoder()
+_decoders: dict[str, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(cls) for kind, cls in KINDS.items()
+}
+_message_decoder = msgspec.json.Decoder(Message)
+
+
+def _escape(text: str) -> str:
+    return "".join([f"\ue000{ord(c):04x}" if c == "\ue000" or "\ud800" <= c <= "\udfff" else c for c in text])
+
+
+def _unescape(text: str) -> str:
+    head, *rest = text.split("\ue000")
+    return head + "".join([chr(int(piece[:4], 16)) + piece[4:] for piece in rest])
+
+
+def make_encodable(value: Any) -> Any:
+    """A copy of a builtin JSON value whose strings survive UTF-8 (see `restore`)."""
+    if isinstance(value, str):
+        return _escape(value)
+    if isinstance(value, dict):
+        return {make_encodable(k): make_encodable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [make_encodable(v) for v in value]
+    return value
+
+
+def restore(value: Any) -> Any:
+    """The value that `make_encodable` was given."""
+    if isinstance(value, str):
+        return _unescape(value) if "\ue000" in value else value
+    if isinstance(value, dict):
+        return {restore(k): restore(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [restore(v) for v in value]
+    return value
+
+
+def encode(value: Any) -> bytes:
+    """JSON bytes of a noun or a builtin value; any text whatever is kept."""
+    try:
+        data = _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(make_encodable(msgspec.to_builtins(value)))
+    if _MARK_BYTES in data:
+        return _encoder.encode(make_encodable(msgspec.to_builtins(value)))
+    return data
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """The noun of type `kind` that `encode` was given. Raises msgspec.ValidationError or DecodeError."""
+    if _MARK_BYTES in data:
+        return msgspec.convert(restore(msgspec.json.decode(data)), kind)
+    return msgspec.json.decode(data, type=kind)
+
+
+def decode_message(data: bytes) -> Message:
+    """A message, by a decoder that was made once."""
+    if _MARK_BYTES in data:
+        return decode(data, Message)
+    return _message_decoder.decode(data)
+
+
+def decode_body(kind: str, data: bytes) -> Body | Unknown:
+    """An event body of `kind`; an unknown kind is kept as it is."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        return Unknown(kind, msgspec.Raw(data))
+    if _MARK_BYTES in data:
+        body: Body = msgspec.convert(restore(msgspec.json.decode(data)), KINDS[kind])
+        return body
+    result: Body = decoder.decode(data)
+    return result
+
+
+def encode_body(body: Body | Unknown) -> bytes:
+    """JSON bytes of an event body."""
+    return bytes(body.raw) if isinstance(body, Unknown) else encode(body)
