@@ -11,7 +11,7 @@ tells whether sending the same thing again can help.
     ├── Forbidden                    403
     ├── NotFound                     404  (a foreign id answers exactly like an unknown one)
     ├── Conflict                     409
-    │   ├── KeyInFlight  TurnDecided  NotPossible  ApprovalDecided
+    │   ├── KeyInFlight  TurnDecided  NotPossible  ApprovalDecided  OutOfPlace  NotWaiting
     ├── Gone                         410
     ├── KeyReused                    422
     ├── ReadsAsCommand               422
@@ -153,6 +153,18 @@ class NotPossible(Conflict):
     """{why}"""
 
     code = "not_possible"
+
+
+class OutOfPlace(Conflict):
+    """{input} does not fit a lane that is {phase}."""
+
+    code = "out_of_place"
+
+
+class NotWaiting(Conflict):
+    """The turn {turn_id} is not where this can be done to it."""
+
+    code = "not_waiting"
 
 
 class ApprovalDecided(Conflict):

@@ -114,6 +114,8 @@ class TurnMoved(Body, frozen=True):
 
     place: int
     mode: Mode | None = None
+    parent: str | None = None
+    """Set when it became a steer of this running turn."""
 
 
 class TurnSettled(Body, frozen=True):
