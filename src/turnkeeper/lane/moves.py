@@ -89,7 +89,24 @@ def _start(lane: Lane, slot: Slot, now: float, effects: Effects) -> Lane:
         evidence_at=now,
         user_id=slot.user_id,
     )
-    return replace(lane, phase=Phase.OFFERED, holder=holder)
+    riders = tuple(Rider(slot=rider, taken=True) for rider in slot.riders)
+    return replace(lane, phase=Phase.OFFERED, holder=holder, riders=riders)
+
+
+def _slot_of_holder(lane: Lane, place: int, why: str) -> Slot:
+    """The holder as one who waits again, with the riders it took."""
+    holder = lane.holder
+    assert holder is not None
+    return Slot(
+        turn_id=holder.turn_id,
+        place=place,
+        attempt=holder.attempt,
+        fence=holder.fence,
+        rescues=holder.rescues,
+        why=why,
+        user_id=holder.user_id,
+        riders=tuple(rider.slot for rider in lane.riders if rider.taken),
+    )
 
 
 def _return_riders(lane: Lane, effects: Effects) -> Lane:
@@ -223,13 +240,20 @@ def cancel(lane: Lane, told: i.Cancel, now: float, effects: Effects) -> Lane:
                 raise TurnDecided(state="running", turn_id=turn_id)
             effects.append(body)
             return replace(lane, riders=tuple(r for r in lane.riders if r.slot.turn_id != turn_id))
-    if any(slot.turn_id == turn_id for slot in lane.queue):
-        effects.append(body)
-        return replace(lane, queue=tuple(s for s in lane.queue if s.turn_id != turn_id))
-    if any(slot.turn_id == turn_id for slot in lane.parked):
-        effects.append(body)
-        return replace(lane, parked=tuple(s for s in lane.parked if s.turn_id != turn_id))
+    for slot in (*lane.queue, *lane.parked):
+        if slot.turn_id == turn_id:
+            _cancel_slot(slot, told.reason, told.actor, effects)
+            return replace(
+                lane,
+                queue=tuple(s for s in lane.queue if s is not slot),
+                parked=tuple(s for s in lane.parked if s is not slot),
+            )
     raise NotWaiting(turn_id=turn_id)
+
+
+def _cancel_slot(slot: Slot, reason: str, actor: str, effects: Effects) -> None:
+    for turn_id in (slot.turn_id, *[rider.turn_id for rider in slot.riders]):
+        effects.append(Journal(body=TurnCancelled(reason), turn_id=turn_id, actor=actor))
 
 
 def _waiting(lane: Lane, turn_id: str) -> Slot:
@@ -369,15 +393,7 @@ def decide(lane: Lane, told: i.Decide, now: float, effects: Effects) -> Lane:
                 actor=told.actor,
             )
         )
-        slot = Slot(
-            turn_id=holder.turn_id,
-            place=FIRST_PLACE,
-            attempt=holder.attempt,
-            fence=holder.fence,
-            rescues=holder.rescues,
-            why="continued",
-            user_id=holder.user_id,
-        )
+        slot = _slot_of_holder(lane, FIRST_PLACE, "continued")
         return _start(replace(lane, holder=None, phase=Phase.IDLE), slot, now, effects)
     parked = [slot for slot in lane.parked if slot.turn_id == told.turn_id]
     if not parked:
@@ -412,7 +428,7 @@ def close(lane: Lane, told: i.Close, now: float, effects: Effects) -> Lane:
 def purge(lane: Lane, told: i.Purge, now: float, effects: Effects) -> Lane:
     """Nobody waits any more."""
     for slot in (*lane.queue, *lane.parked):
-        effects.append(Journal(body=TurnCancelled(told.reason), turn_id=slot.turn_id, actor=told.actor))
+        _cancel_slot(slot, told.reason, told.actor, effects)
     return replace(lane, queue=(), parked=())
 
 
@@ -483,24 +499,8 @@ def need_person(lane: Lane, told: i.NeedPerson, now: float, effects: Effects) ->
     )
     if told.hold:
         return replace(lane, phase=Phase.WAITING)
-    slot = Slot(
-        turn_id=holder.turn_id,
-        place=FIRST_PLACE,
-        attempt=holder.attempt,
-        fence=holder.fence,
-        rescues=holder.rescues,
-        why="continued",
-        user_id=holder.user_id,
-    )
     lane = _return_riders(lane, effects)
-    for rider in lane.riders:
-        effects.append(
-            Journal(
-                body=TurnSettled("answered_with", by=holder.turn_id),
-                turn_id=rider.slot.turn_id,
-                attempt=rider.slot.attempt,
-            )
-        )
+    slot = _slot_of_holder(lane, FIRST_PLACE, "continued")
     lane = replace(lane, holder=None, riders=(), phase=Phase.IDLE, parked=(*lane.parked, slot))
     return promote(lane, now, effects)
 
@@ -564,27 +564,13 @@ def hand_back(lane: Lane, told: i.HandBack, now: float, effects: Effects) -> Lan
     holder = _holder(lane, told)
     if lane.phase is Phase.STOPPING:
         assert holder.stop_reason is not None
-        effects.append(
-            Journal(
-                body=TurnCancelled(holder.stop_reason),
-                turn_id=holder.turn_id,
-                attempt=holder.attempt,
-            )
-        )
         lane = _return_riders(lane, effects)
+        _cancel_slot(_slot_of_holder(lane, 0, ""), holder.stop_reason, told.actor, effects)
         lane = replace(lane, holder=None, riders=(), phase=Phase.IDLE)
         return replace(lane, phase=resting(lane))
     lane = _return_riders(lane, effects)
     place = _ahead(lane)
-    slot = Slot(
-        turn_id=holder.turn_id,
-        place=place,
-        attempt=holder.attempt,
-        fence=holder.fence,
-        rescues=holder.rescues,
-        why="resumed",
-        user_id=holder.user_id,
-    )
+    slot = _slot_of_holder(lane, place, "resumed")
     effects.append(
         Journal(
             body=TurnRequeued("resumed", place, attempt=holder.attempt, rescues=holder.rescues),
@@ -592,14 +578,6 @@ def hand_back(lane: Lane, told: i.HandBack, now: float, effects: Effects) -> Lan
             attempt=holder.attempt,
         )
     )
-    for rider in lane.riders:
-        effects.append(
-            Journal(
-                body=TurnSettled("answered_with", by=holder.turn_id),
-                turn_id=rider.slot.turn_id,
-                attempt=rider.slot.attempt,
-            )
-        )
     lane = replace(lane, holder=None, riders=(), queue=(slot, *lane.queue), phase=Phase.IDLE)
     return replace(lane, phase=resting(lane))
 

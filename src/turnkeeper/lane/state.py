@@ -203,8 +203,8 @@ def load(conversation_id: str, paused: str | None, turns: Sequence[Turn], now: f
             *[Rider(slot=slot, taken=True) for slot in taken.pop(holder.turn_id, ())],
             *[Rider(slot=slot) for slot in waiting.pop(holder.turn_id, ())],
         )
-    for group in waiting.values():
-        queue += group
+    for late in waiting.values():
+        queue += late
 
     def with_riders(slot: Slot) -> Slot:
         return replace(slot, riders=tuple(taken.get(slot.turn_id, ())))
