@@ -6,6 +6,7 @@ written as U+E000 (private use) and four hex digits; U+E000 itself is written th
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeVar
 
 import msgspec
@@ -71,6 +72,27 @@ def decode(data: bytes, kind: type[T]) -> T:
     if _MARK_BYTES in data:
         return msgspec.convert(restore(msgspec.json.decode(data)), kind)
     return msgspec.json.decode(data, type=kind)
+
+
+def wire(value: Any) -> bytes:
+    """JSON bytes for the outside: valid UTF-8 whatever the text; a lone surrogate goes as its own escape."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")
+
+
+def unwire(data: bytes, kind: type[T]) -> T:
+    """A value of `kind` from JSON of the outside, in which escapes of lone surrogates are allowed.
+
+    Raises msgspec.ValidationError for a wrong shape, ValueError for what is no JSON.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(data), kind)
 
 
 def decode_message(data: bytes) -> Message:

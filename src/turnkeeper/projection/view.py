@@ -215,7 +215,7 @@ def event_view(event: Event) -> dict[str, Json]:
 
     Provider-bound blocks stay inside; they mean nothing to a client.
     """
-    body = msgspec.json.decode(codec.encode_body(event.body))
+    body = codec.decode(codec.encode_body(event.body), object)
     message = body.get("message") if isinstance(body, dict) else None
     if isinstance(message, dict):
         message.pop("envelope", None)
