@@ -7,7 +7,8 @@ written as U+E000 (private use) and four hex digits; U+E000 itself is written th
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -56,22 +57,42 @@ def restore(value: Any) -> Any:
     return value
 
 
+def _with_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """A copy of a noun or builtin value with every string changed.
+
+    Raw JSON is left alone, apart from U+E000, which becomes its six-character escape: the same JSON
+    value, and never taken for a mark.
+    """
+    kind = type(value)
+    if kind is str:
+        return change(value)
+    if kind is msgspec.Raw:
+        data = bytes(value)
+        return msgspec.Raw(data.replace(_MARK_BYTES, b"\\ue000")) if _MARK_BYTES in data else value
+    if kind is dict:
+        return {_with_strings(k, change): _with_strings(v, change) for k, v in value.items()}
+    if kind is list or kind is tuple:
+        return kind([_with_strings(item, change) for item in value])
+    if isinstance(value, msgspec.Struct):
+        return kind(**{f: _with_strings(getattr(value, f), change) for f in value.__struct_fields__})
+    return value
+
+
 def encode(value: Any) -> bytes:
     """JSON bytes of a noun or a builtin value; any text whatever is kept."""
     try:
         data = _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(make_encodable(msgspec.to_builtins(value)))
+        return _encoder.encode(_with_strings(value, _escape))
     if _MARK_BYTES in data:
-        return _encoder.encode(make_encodable(msgspec.to_builtins(value)))
+        return _encoder.encode(_with_strings(value, _escape))
     return data
 
 
 def decode(data: bytes, kind: type[T]) -> T:
     """The noun of type `kind` that `encode` was given. Raises msgspec.ValidationError or DecodeError."""
-    if _MARK_BYTES in data:
-        return msgspec.convert(restore(msgspec.json.decode(data)), kind)
-    return msgspec.json.decode(data, type=kind)
+    value = msgspec.json.decode(data, type=kind)
+    return cast("T", _with_strings(value, _unescape)) if _MARK_BYTES in data else value
 
 
 def wire(value: Any) -> bytes:
@@ -107,11 +128,8 @@ def decode_body(kind: str, data: bytes) -> Body | Unknown:
     decoder = _decoders.get(kind)
     if decoder is None:
         return Unknown(kind, msgspec.Raw(data))
-    if _MARK_BYTES in data:
-        body: Body = msgspec.convert(restore(msgspec.json.decode(data)), KINDS[kind])
-        return body
-    result: Body = decoder.decode(data)
-    return result
+    body: Body = decoder.decode(data)
+    return cast("Body", _with_strings(body, _unescape)) if _MARK_BYTES in data else body
 
 
 def encode_body(body: Body | Unknown) -> bytes:

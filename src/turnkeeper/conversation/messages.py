@@ -54,7 +54,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     stop_reason: str | None = None
     error: str | None = None
     origin: Origin | None = None
-    envelope: msgspec.Raw | None = None
+    envelope: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     """Fields of the provider's own message beside its blocks, word for word."""
     submission_id: str | None = None
     native_id: str | None = None

@@ -1,8 +1,9 @@
 """The parts of a message: text, thinking, tool calls and results, attachments, and blocks we do not know.
 
 `block` holds, word for word, the provider's own block that a part was read from. It is bound to the
-message's `origin` (provider + model + account) and is sent back only there. `bound` holds single
-provider-bound values (signature, thought_signature, item_id, encrypted_content) where no whole block exists.
+message's `origin` (provider + model + account) and is sent back only there; it is UNSET where the part's own
+fields rebuild that block byte for byte. `bound` holds single provider-bound values (signature,
+thought_signature, item_id, encrypted_content) where no whole block exists.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type", omit_defau
 
     text: str
     bound: dict[str, Json] | None = None
-    block: msgspec.Raw | None = None
+    block: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Thinking(msgspec.Struct, frozen=True, tag="thinking", tag_field="type", omit_defaults=True):
@@ -29,7 +30,7 @@ class Thinking(msgspec.Struct, frozen=True, tag="thinking", tag_field="type", om
     text: str
     signature: str | None = None
     bound: dict[str, Json] | None = None
-    block: msgspec.Raw | None = None
+    block: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", omit_defaults=True):
@@ -46,7 +47,7 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", o
     arguments_raw: str | None = None
     server_side: bool = False
     bound: dict[str, Json] | None = None
-    block: msgspec.Raw | None = None
+    block: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="type", omit_defaults=True):
@@ -64,7 +65,7 @@ class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="type
     disposition: str | None = None
     server_side: bool = False
     bound: dict[str, Json] | None = None
-    block: msgspec.Raw | None = None
+    block: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Attachment(msgspec.Struct, frozen=True, tag="attachment", tag_field="type", omit_defaults=True):
@@ -84,7 +85,7 @@ class Opaque(msgspec.Struct, frozen=True, tag="opaque", tag_field="type", omit_d
 
     kind: str
     data: Json = None
-    block: msgspec.Raw | None = None
+    block: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 Part = Text | Thinking | ToolCall | ToolResult | Attachment | Opaque

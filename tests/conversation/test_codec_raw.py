@@ -1,0 +1,54 @@
+"""Raw provider blocks and awkward characters through the codec, together."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from turnkeeper.conversation import codec
+from turnkeeper.conversation.events import MessageAppended
+from turnkeeper.conversation.messages import Message
+from turnkeeper.conversation.parts import Opaque, Text, Thinking, ToolCall, ToolResult
+
+RAW = b'{"type":"x","n":1.50,"s":"a\\u0041"}'
+TEXTS = ("plain", "lone \ud800 half", "mark \ue000 itself", "\ue000d800", "é 漢 \U0001f600", "nul \0")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_message_with_raw_blocks_comes_back_word_for_word_beside_any_text(text: str) -> None:
+    raw = msgspec.Raw(RAW)
+    message = Message(
+        message_id="m",
+        role="assistant",
+        parts=(
+            Text(text, block=raw),
+            Thinking(text, signature=text, block=raw),
+            ToolCall("i", "n", {text: [text, {"k": text}]}, block=raw),
+            ToolResult("i", [{"text": text}], block=raw),
+            Opaque("x", {"v": text}, block=raw),
+        ),
+        envelope=raw,
+    )
+    for back in (
+        codec.decode(codec.encode(message), Message),
+        codec.decode_message(codec.encode(message)),
+        codec.decode_body("MessageAppended", codec.encode_body(MessageAppended(message))).message,
+    ):
+        assert back == message
+        assert bytes(back.envelope) == RAW
+        assert [bytes(part.block) for part in back.parts] == [RAW] * 5
+
+
+def test_a_block_that_holds_the_mark_keeps_its_value_and_is_never_taken_for_one() -> None:
+    block = msgspec.Raw(msgspec.json.encode({"a": "\ue000d800"}))
+    message = Message(message_id="m", role="assistant", parts=(Text("\ud800", block=block),))
+    back = codec.decode_message(codec.encode(message))
+    assert back.text == "\ud800"
+    assert msgspec.json.decode(back.parts[0].block) == {"a": "\ue000d800"}
+
+
+def test_an_absent_block_stays_absent_and_takes_no_room() -> None:
+    data = codec.encode(Message(message_id="m", role="user", parts=(Text("x"),)))
+    assert b"block" not in data
+    assert b"envelope" not in data
+    assert codec.decode_message(data).parts[0].block is msgspec.UNSET
