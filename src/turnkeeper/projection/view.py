@@ -139,6 +139,34 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     deadline: str | None = None
 
 
+class Durable(msgspec.Struct, frozen=True):
+    """A journal event on a stream: `data` is the JSON of its `event_view`, encoded once for all streams."""
+
+    seq: int
+    data: bytes
+
+
+class Volatile(msgspec.Struct, frozen=True):
+    """Something to be shown live that is not kept: `kind` delta and the like. It moves no cursor."""
+
+    kind: str
+    data: bytes
+
+
+class Resync(msgspec.Struct, frozen=True):
+    """The reader cannot be brought up to date event by event: it loads a snapshot and goes on from there.
+
+    reason: too_old | too_slow | epoch | ahead
+    """
+
+    reason: str
+    as_of_seq: int
+    epoch: str
+
+
+StreamItem = Durable | Volatile | Resync
+
+
 def part_views(parts: Iterable[Any]) -> list[Json]:
     """Parts as JSON values, without provider-bound blocks."""
     views: list[Json] = []
