@@ -1,0 +1,75 @@
+# Two commands do everything: `make run` and `make test`. Both install what they need into .venv.
+#   make run  DATA=folder PORT=8000 AGENTS=agents.toml ARGS="--any other flag"
+SHELL := bash
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+WORKERS ?= auto
+DATA ?= data
+# Local flags for `turnkeeper serve`
+serve = --data $(DATA) $(if $(PORT),--port $(PORT)) $(if $(HOST),--host $(HOST)) $(if $(AGENTS),--agents $(AGENTS)) $(ARGS)
+# A desk runs all tests on all cores; those that measure, or that need both cores, run alone after them.
+pytest = $(PY) -m pytest -p no:cacheprovider
+together = -n $(WORKERS) --dist loadgroup
+one_by_one = -p no:xdist
+# pytest ends with 5 when a part holds no test; the part before it did.
+none_is_fine = || [ $$? = 5 ]
+
+.PHONY: help run test test-long test-clis check format bench docs docs-check lock web wheel install install-test clean
+
+help: ## show these commands
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+run: install web ## install what is missing, start the server with the demo agent, print how to chat
+	@exec .venv/bin/turnkeeper serve $(serve)
+
+test: install-test web ## install what the tests need, run them all
+	@$(PY) tests/needs.py --install
+	@scripts/page test
+	$(pytest) $(together) -m "not alone and not long and not real_cli"
+	$(pytest) $(one_by_one) -m "alone and not long and not real_cli" $(none_is_fine)
+
+test-long: install-test web ## the long soaks: ten times what make test does (an hour or more)
+	@$(PY) tests/needs.py --install
+	TURNKEEPER_TEST_LONG=1 $(pytest) $(one_by_one) --timeout=7200 -m "long"
+
+test-clis: install-test web ## the tests that drive real coding CLIs, fetched from npm into .testdata
+	@$(PY) tests/needs.py --install
+	$(pytest) $(one_by_one) --timeout=900 -m "real_cli"
+
+check: install-test ## format, lint, types, rooms, shell scripts
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+	@for script in scripts/* .ci/run; do bash -n $$script; done
+
+format: install-test ## format the code and repair what the linter can
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+bench: install ## measure, side by side with peers (installed into .testdata/bench)
+	.venv/bin/turnkeeper bench $(ARGS)
+
+docs: install-test ## write the generated pages of docs/ anew
+	$(PY) -m tests.tidy.generated --write
+
+docs-check: install-test ## fail where a generated page is old, a link leads nowhere or a name is undocumented
+	$(pytest) $(one_by_one) tests/tidy
+
+lock: install-test ## write requirements/*.txt anew (ARGS=--upgrade moves the pins)
+	scripts/lock $(ARGS)
+
+web: install ## build the page, if it changed
+	@scripts/page
+
+wheel: install-test web ## build wheel and sdist into dist/
+	$(PY) -m build --no-isolation
+
+install:
+	@scripts/venv run
+
+install-test:
+	@scripts/venv test
+
+clean: ## remove what these commands made, except data
+	rm -rf .venv .venv.lock .testdata dist web/node_modules web/.built src/turnkeeper/server/static

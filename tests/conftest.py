@@ -1,0 +1,21 @@
+"""What holds for every test: a missing program is a visible skip on a desk and a failure in CI."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.needs import NEEDS
+
+BY_MARK = {need.mark: need for need in NEEDS}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose program is missing; with CI=true it fails."""
+    for mark in item.iter_markers():
+        need = BY_MARK.get(mark.name)
+        if need is not None and need.found() is None:
+            if os.environ.get("CI") == "true":
+                pytest.fail(f"{need.sentence} (CI=true: a missing program is a failure)", pytrace=False)
+            pytest.skip(need.sentence)

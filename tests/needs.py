@@ -1,0 +1,109 @@
+"""What some tests need beyond Python: real programs, with the Debian package that brings each.
+
+A test says what it needs with a mark (`@pytest.mark.tmux`). `make test` runs this file first: as root on
+Debian it installs what is missing; otherwise it names the package. `conftest.py` asks the same table:
+a test whose program is missing is skipped visibly, and fails when CI=true.
+
+    python tests/needs.py             name what is missing
+    python tests/needs.py --install   install it where that is possible
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Need:
+    """A program that the tests with `mark` drive. `found` returns its path, or None."""
+
+    mark: str
+    program: str
+    packages: tuple[str, ...]
+    found: Callable[[], str | None]
+
+    @property
+    def sentence(self) -> str:
+        """What is missing and how to get it."""
+        return f"{self.program} is missing: apt-get install {' '.join(self.packages)}"
+
+
+def _on_path(*names: str) -> Callable[[], str | None]:
+    return lambda: next((path for path in map(shutil.which, names) if path), None)
+
+
+def _postgres() -> str | None:
+    """The newest server's `initdb`: Debian keeps it off the PATH."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
+    return str(versions[-1]) if versions else shutil.which("initdb")
+
+
+NEEDS: tuple[Need, ...] = (
+    Need("tmux", "tmux", ("tmux",), _on_path("tmux")),
+    Need(
+        "browser",
+        "Chromium",
+        # The fonts: screenshots and widths with Latin, Arabic, Hebrew and emoji are part of what is tested.
+        ("chromium", "fonts-dejavu-core", "fonts-noto-color-emoji"),
+        _on_path("chromium", "chromium-browser"),
+    ),
+    Need("postgres", "PostgreSQL's server", ("postgresql",), _postgres),
+)
+
+
+def marks_in_use() -> frozenset[str]:
+    """Which marks of the table any test file carries: nothing is installed for tests that do not exist."""
+    words = {f"mark.{need.mark}": need.mark for need in NEEDS}
+    used: set[str] = set()
+    for path in TESTS.rglob("*.py"):
+        if path != Path(__file__):
+            text = path.read_text("utf-8")
+            used.update(mark for word, mark in words.items() if word in text)
+    return frozenset(used)
+
+
+def missing() -> tuple[Need, ...]:
+    """What tests of this checkout need and this machine does not have."""
+    used = marks_in_use()
+    return tuple(need for need in NEEDS if need.mark in used and need.found() is None)
+
+
+def install(needs: tuple[Need, ...]) -> None:
+    """Install the Debian packages of `needs`. Raises CalledProcessError when apt-get fails."""
+    packages = [package for need in needs for package in need.packages]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    get = ["apt-get", "-q", "-y", "-o", "Dpkg::Use-Pty=0"]
+    subprocess.run([*get, "update"], check=True, env=environment, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*get, "install", "--no-install-recommends", *packages],
+        check=True,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def main() -> int:
+    """Install or name what is missing; 1 if something still is and CI=true."""
+    lacking = missing()
+    if lacking and "--install" in sys.argv and os.geteuid() == 0 and shutil.which("apt-get"):
+        print("installing from Debian's packages:", *(p for need in lacking for p in need.packages))
+        try:
+            install(lacking)
+        except subprocess.CalledProcessError as failed:
+            print(f"apt-get ended with {failed.returncode}", file=sys.stderr)
+        lacking = missing()
+    for need in lacking:
+        print(f"{need.sentence}; tests marked {need.mark!r} are skipped", file=sys.stderr)
+    return 1 if lacking and os.environ.get("CI") == "true" else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
