@@ -1,0 +1,473 @@
+"""What an event does to the tables: the one mapping that every store uses.
+
+The tables are projections of the journal. A large body is kept once, in its event; the rows here are thin
+and name the event by its `position`. `PROJECT` maps a kind of event to what it changes; a kind that is
+not in it changes no row. Whatever a store is made of, it hands `Unit` (unit.py) a way to look at stored
+rows, and `Unit` collects the changed ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from turnkeeper.conversation.events import (
+    AttemptSuperseded,
+    Body,
+    ConversationArchived,
+    ConversationCreated,
+    ConversationDeleted,
+    ConversationRenamed,
+    ConversationRestored,
+    Event,
+    LanePaused,
+    LaneResumed,
+    MessageAppended,
+    MessageMarked,
+    ReceiptMoved,
+    SteerReturned,
+    SteerTaken,
+    Submitted,
+    ToolIntended,
+    ToolReturned,
+    TurnCancelled,
+    TurnContinued,
+    TurnEdited,
+    TurnFailed,
+    TurnMoved,
+    TurnParked,
+    TurnRequeued,
+    TurnSettled,
+    TurnStarted,
+)
+from turnkeeper.conversation.messages import SUPERSEDED, Message
+from turnkeeper.conversation.parts import Attachment, Part, ToolResult
+from turnkeeper.conversation.turns import (
+    RECEIPT_MOVES,
+    Conversation,
+    Disposition,
+    Effect,
+    Receipt,
+    Submission,
+    ToolCallRow,
+    Turn,
+    TurnState,
+)
+from turnkeeper.errors import Conflict, NotFound
+
+replace = msgspec.structs.replace
+
+
+class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn and the position of its `Submitted` event, which orders turns by age."""
+
+    position: int
+    turn: Turn
+
+
+class SubmissionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A submission without its request, which stands in the event at `position` (edited: at `edit_position`)."""
+
+    position: int
+    edit_position: int | None = None
+    submission_id: str
+    conversation_id: str
+    turn_id: str
+    user_id: str
+    token_id: str | None
+    key: str
+    fingerprint: str
+    created_at: float
+
+
+class MessageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A message without its parts, which stand in the event at `position`. The flags are those of now."""
+
+    conversation_id: str
+    seq: int
+    position: int
+    message_id: str
+    turn_id: str | None
+    role: str
+    standing: str
+    display: bool
+    replay: bool
+
+
+class CallRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the effect ledger. Arguments and result stand in the events at the two positions.
+
+    A call is known by (turn, round, call_id): providers repeat ids between rounds, and a rescue that
+    intends a call again in its round means the same call. `seq` is that of the first intent.
+    """
+
+    turn_id: str
+    round: int
+    call_id: str
+    conversation_id: str
+    seq: int
+    attempt: int
+    effect: Effect
+    idempotency_key: str
+    disposition: Disposition
+    intent_position: int
+    outcome_position: int | None = None
+
+
+class Rows(Protocol):
+    """The rows as they are now, for reading and changing."""
+
+    def turn_row(self, turn_id: str) -> TurnRow | None:
+        """The turn."""
+        ...
+
+    def submission_row(self, turn_id: str) -> SubmissionRow | None:
+        """The submission that made the turn."""
+        ...
+
+    def message_row(self, conversation_id: str, message_id: str) -> MessageRow | None:
+        """The message."""
+        ...
+
+    def call_row(self, turn_id: str, call_id: str, round_: int | None) -> CallRow | None:
+        """The call of that round; of any round, the one intended last."""
+        ...
+
+    def put_turn(self, row: TurnRow) -> None:
+        """Add or change a turn."""
+        ...
+
+    def put_submission(self, row: SubmissionRow) -> None:
+        """Add or change a submission."""
+        ...
+
+    def put_message(self, row: MessageRow) -> None:
+        """Add or change a message."""
+        ...
+
+    def put_call(self, row: CallRow) -> None:
+        """Add or change a line of the ledger."""
+        ...
+
+    def put_link(self, conversation_id: str, attachment_id: str) -> None:
+        """Note that the conversation holds the attachment."""
+        ...
+
+    def set_conversation(self, conversation_id: str, **columns: Any) -> None:
+        """Change columns of the conversation that the batch belongs to."""
+        ...
+
+
+# --- turns: which columns each event sets
+
+
+def _started(event: Event, body: TurnStarted, turn: Turn) -> dict[str, Any]:
+    return {
+        "state": TurnState.RUNNING,
+        "fence": body.fence,
+        "owner": body.owner,
+        "lease_until": body.lease_until,
+        "attempt": max(turn.attempt, event.attempt),
+        "started_at": event.at,
+        "ended_at": None,
+        "reason": None,
+        "failure": None,
+        "needs": None,
+        "parent": None,
+    }
+
+
+_LEFT_LANE: dict[str, Any] = {"owner": None, "lease_until": None}
+
+
+def _ended(event: Event, state: TurnState, reason: str, **more: Any) -> dict[str, Any]:
+    return {**_LEFT_LANE, "state": state, "ended_at": event.at, "reason": reason, "needs": None, **more}
+
+
+def _waits_again(place: int, **more: Any) -> dict[str, Any]:
+    return {
+        **_LEFT_LANE,
+        "state": TurnState.QUEUED,
+        "place": place,
+        "ended_at": None,
+        "failure": None,
+        "needs": None,
+        "parent": None,
+        **more,
+    }
+
+
+def _receipt(_event: Event, body: ReceiptMoved, turn: Turn) -> dict[str, Any]:
+    if body.state not in RECEIPT_MOVES[turn.receipt.state]:
+        return {}
+    return {"receipt": Receipt(body.state, body.evidence)}
+
+
+def _needs(body: TurnParked) -> dict[str, Any]:
+    return {**body.needs, "held": True} if body.held else body.needs
+
+
+TURN_COLUMNS: dict[type[Body], Callable[[Event, Any, Turn], dict[str, Any]]] = {
+    TurnStarted: _started,
+    TurnMoved: lambda e, b, t: {"place": b.place, "mode": t.mode if b.mode is None else b.mode},
+    TurnSettled: lambda e, b, t: _ended(e, TurnState.SETTLED, b.reason, failure=None),
+    TurnFailed: lambda e, b, t: _ended(e, TurnState.FAILED, b.failure.kind, failure=b.failure),
+    TurnCancelled: lambda e, b, t: _ended(e, TurnState.CANCELLED, b.reason, failure=None),
+    TurnParked: lambda e, b, t: {
+        **_LEFT_LANE,
+        "state": TurnState.PARKED,
+        "needs": _needs(b),
+        "reason": b.needs.get("kind"),
+    },
+    TurnContinued: lambda e, b, t: _waits_again(b.place, reason="continued"),
+    TurnRequeued: lambda e, b, t: _waits_again(b.place, reason=b.why, attempt=b.attempt, rescues=b.rescues),
+    SteerTaken: lambda e, b, t: {
+        "state": TurnState.RUNNING,
+        "parent": b.parent,
+        "started_at": e.at,
+        "attempt": max(t.attempt, e.attempt),
+    },
+    SteerReturned: lambda e, b, t: _waits_again(b.place, reason=None),
+    ReceiptMoved: _receipt,
+}
+
+
+def _project_turn(event: Event, rows: Rows) -> None:
+    body = event.body
+    assert isinstance(body, Body)
+    row = _turn_of(event, rows)
+    columns = TURN_COLUMNS[type(body)](event, body, row.turn)
+    if columns:
+        rows.put_turn(TurnRow(position=row.position, turn=replace(row.turn, **columns)))
+
+
+def _turn_of(event: Event, rows: Rows) -> TurnRow:
+    row = None if event.turn_id is None else rows.turn_row(event.turn_id)
+    if row is None or row.turn.conversation_id != event.conversation_id:
+        raise NotFound(what="turn")
+    return row
+
+
+# --- the conversation: which columns each event sets
+
+CONVERSATION_COLUMNS: dict[type[Body], Callable[[Event, Any], dict[str, Any]]] = {
+    ConversationRenamed: lambda e, b: {"title": b.title},
+    ConversationArchived: lambda e, b: {"archived": b.archived},
+    ConversationDeleted: lambda e, b: {"deleted_at": e.at},
+    ConversationRestored: lambda e, b: {"deleted_at": None},
+    LanePaused: lambda e, b: {"paused": b.reason},
+    LaneResumed: lambda e, b: {"paused": None},
+}
+
+
+def _project_conversation(event: Event, rows: Rows) -> None:
+    body = event.body
+    assert isinstance(body, Body)
+    rows.set_conversation(event.conversation_id, **CONVERSATION_COLUMNS[type(body)](event, body))
+
+
+# --- the other tables
+
+
+def _link(parts: Iterable[Part], event: Event, rows: Rows) -> None:
+    for part in parts:
+        if type(part) is Attachment:
+            rows.put_link(event.conversation_id, part.attachment_id)
+        elif type(part) is ToolResult and isinstance(part.content, list | tuple):
+            for piece in part.content:
+                held = piece.get("attachment_id") if isinstance(piece, dict) else None
+                if isinstance(held, str):
+                    rows.put_link(event.conversation_id, held)
+
+
+def _submitted(event: Event, rows: Rows) -> None:
+    body = event.body
+    assert isinstance(body, Submitted)
+    if rows.turn_row(body.turn_id) is not None:
+        raise Conflict(f"There is already a turn {body.turn_id}.")
+    request = body.request
+    turn = Turn(
+        turn_id=body.turn_id,
+        conversation_id=event.conversation_id,
+        submission_id=body.submission_id,
+        state=TurnState.QUEUED,
+        place=body.place or event.seq,
+        mode=request.mode,
+        parent=body.parent,
+        resend_of=request.resend_of,
+        user_id=request.principal.user_id,
+        producer=request.producer,
+        agent=request.agent,
+        created_at=event.at,
+    )
+    rows.put_turn(TurnRow(position=event.position, turn=turn))
+    rows.put_submission(
+        SubmissionRow(
+            position=event.position,
+            submission_id=body.submission_id,
+            conversation_id=event.conversation_id,
+            turn_id=body.turn_id,
+            user_id=request.principal.user_id,
+            token_id=request.principal.token_id,
+            key=body.key,
+            fingerprint=body.fingerprint,
+            created_at=event.at,
+        )
+    )
+    _link(request.parts, event, rows)
+
+
+def _edited(event: Event, rows: Rows) -> None:
+    body = event.body
+    assert isinstance(body, TurnEdited)
+    row = rows.submission_row(_turn_of(event, rows).turn.turn_id)
+    if row is None:
+        raise NotFound(what="submission")
+    rows.put_submission(replace(row, edit_position=event.position))
+    _link(body.parts, event, rows)
+
+
+def _appended(event: Event, rows: Rows) -> None:
+    body = event.body
+    assert isinstance(body, MessageAppended)
+    message = body.message
+    if rows.message_row(event.conversation_id, message.message_id) is not None:
+        raise Conflict(f"There is already a message {message.message_id}.")
+    rows.put_message(
+        MessageRow(
+            conversation_id=event.conversation_id,
+            seq=event.seq,
+            position=event.position,
+            message_id=message.message_id,
+            turn_id=message.turn_id,
+            role=message.role,
+            standing=message.standing,
+            display=message.display,
+            replay=message.replay,
+        )
+    )
+    _link(message.parts, event, rows)
+
+
+def _mark(event: Event, rows: Rows, message_id: str, **flags: Any) -> None:
+    row = rows.message_row(event.conversation_id, message_id)
+    if row is not None:
+        rows.put_message(replace(row, **{name: flag for name, flag in flags.items() if flag is not None}))
+
+
+def _marked(event: Event, rows: Rows) -> None:
+    body = event.body
+    assert isinstance(body, MessageMarked)
+    _mark(event, rows, body.message_id, standing=body.standing, replay=body.replay, display=body.display)
+
+
+def _superseded(event: Event, rows: Rows) -> None:
+    body = event.body
+    assert isinstance(body, AttemptSuperseded)
+    _mark(event, rows, body.message_id, standing=SUPERSEDED, replay=False)
+
+
+def _intended(event: Event, rows: Rows) -> None:
+    body = event.body
+    assert isinstance(body, ToolIntended)
+    turn_id = _turn_of(event, rows).turn.turn_id
+    earlier = rows.call_row(turn_id, body.call_id, body.round)
+    rows.put_call(
+        CallRow(
+            turn_id=turn_id,
+            round=body.round,
+            call_id=body.call_id,
+            conversation_id=event.conversation_id,
+            seq=event.seq if earlier is None else earlier.seq,
+            attempt=event.attempt,
+            effect=body.effect,
+            idempotency_key=body.idempotency_key,
+            disposition=Disposition.INTENDED,
+            intent_position=event.position,
+        )
+    )
+
+
+def _returned(event: Event, rows: Rows) -> None:
+    body = event.body
+    assert isinstance(body, ToolReturned)
+    row = rows.call_row(_turn_of(event, rows).turn.turn_id, body.call_id, None)
+    if row is not None:
+        rows.put_call(replace(row, disposition=body.disposition, outcome_position=event.position))
+
+
+PROJECT: dict[type[Any], Callable[[Event, Rows], None]] = {
+    **dict.fromkeys(TURN_COLUMNS, _project_turn),
+    **dict.fromkeys(CONVERSATION_COLUMNS, _project_conversation),
+    Submitted: _submitted,
+    TurnEdited: _edited,
+    MessageAppended: _appended,
+    MessageMarked: _marked,
+    AttemptSuperseded: _superseded,
+    ToolIntended: _intended,
+    ToolReturned: _returned,
+}
+
+
+# --- from rows and event bodies back to the nouns
+
+
+def new_conversation(conversation_id: str, at: float, body: ConversationCreated) -> Conversation:
+    """The row of a conversation that begins."""
+    return Conversation(
+        conversation_id=conversation_id,
+        owner=body.owner,
+        agent=body.agent,
+        title=body.title,
+        created_at=at,
+        active_at=at,
+    )
+
+
+def flagged(message: Message, standing: str, display: bool, replay: bool) -> Message:
+    """The message with the flags of its row."""
+    if message.standing == standing and message.display == display and message.replay == replay:
+        return message
+    return replace(message, standing=standing, display=display, replay=replay)
+
+
+def submission(row: SubmissionRow, submitted: Submitted, edited: TurnEdited | None) -> Submission:
+    """The submission with its complete request, as edited last."""
+    request = submitted.request
+    return Submission(
+        submission_id=row.submission_id,
+        conversation_id=row.conversation_id,
+        turn_id=row.turn_id,
+        user_id=row.user_id,
+        key=row.key,
+        fingerprint=row.fingerprint,
+        request=request if edited is None else replace(request, parts=edited.parts),
+        created_at=row.created_at,
+        answer=submitted.answer,
+    )
+
+
+def tool_call(row: CallRow, intended: Event, returned: Event | None) -> ToolCallRow:
+    """The line of the ledger with arguments and result."""
+    intent = intended.body
+    assert isinstance(intent, ToolIntended)
+    call = ToolCallRow(
+        call_id=row.call_id,
+        turn_id=row.turn_id,
+        conversation_id=row.conversation_id,
+        attempt=row.attempt,
+        round=row.round,
+        name=intent.name,
+        arguments=intent.arguments,
+        effect=row.effect,
+        idempotency_key=row.idempotency_key,
+        disposition=row.disposition,
+        intended_at=intended.at,
+    )
+    if returned is None:
+        return call
+    outcome = returned.body
+    assert isinstance(outcome, ToolReturned)
+    return replace(call, result=outcome.result, is_error=outcome.is_error, decided_at=returned.at)

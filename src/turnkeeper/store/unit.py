@@ -1,0 +1,257 @@
+"""A unit of work: the rows that a batch changes, over the rows that are stored.
+
+`store_batch` is the whole of a commit apart from the engine: it checks the lane's version and the fence,
+gives the events their seq and position, and projects them. Nothing outside the unit changes, so a batch
+that is refused leaves no trace; one that is accepted is absorbed into the unit below it (a group commit
+puts many batches into one unit), and the engine writes that unit in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from turnkeeper.conversation.events import ConversationCreated, Event, MessageAppended, Submitted
+from turnkeeper.conversation.turns import Conversation, TurnState
+from turnkeeper.errors import Conflict, Fenced, LaneMoved, NotFound
+from turnkeeper.port.store import Batch, Fence
+from turnkeeper.store.rows import (
+    PROJECT,
+    CallRow,
+    MessageRow,
+    SubmissionRow,
+    TurnRow,
+    new_conversation,
+)
+
+replace = msgspec.structs.replace
+
+
+class Stored(Protocol):
+    """The rows that are stored already."""
+
+    @property
+    def last_position(self) -> int:
+        """The position of the newest event of the whole store."""
+        ...
+
+    def conversation_row(self, conversation_id: str) -> Conversation | None:
+        """The conversation."""
+        ...
+
+    def turn_row(self, turn_id: str) -> TurnRow | None:
+        """The turn."""
+        ...
+
+    def submission_row(self, turn_id: str) -> SubmissionRow | None:
+        """The submission that made the turn."""
+        ...
+
+    def message_row(self, conversation_id: str, message_id: str) -> MessageRow | None:
+        """The message."""
+        ...
+
+    def call_row(self, turn_id: str, call_id: str, round_: int | None) -> CallRow | None:
+        """The call of that round; of any round, the one intended last."""
+        ...
+
+
+class Unit:
+    """Changed rows over `stored`; itself something to lay a further unit over."""
+
+    def __init__(self, stored: Stored) -> None:
+        self._stored = stored
+        self.last_position = stored.last_position
+        self.events: list[Event] = []
+        self.conversations: dict[str, Conversation] = {}
+        self.turns: dict[str, TurnRow] = {}
+        self.submissions: dict[str, SubmissionRow] = {}
+        self.messages: dict[tuple[str, str], MessageRow] = {}
+        self.calls: dict[tuple[str, int, str], CallRow] = {}
+        self.links: dict[tuple[str, str], None] = {}
+
+    # -- reading
+
+    def conversation_row(self, conversation_id: str) -> Conversation | None:
+        """The conversation, changed or stored."""
+        return self.conversations.get(conversation_id) or self._stored.conversation_row(conversation_id)
+
+    def turn_row(self, turn_id: str) -> TurnRow | None:
+        """The turn, changed or stored."""
+        return self.turns.get(turn_id) or self._stored.turn_row(turn_id)
+
+    def submission_row(self, turn_id: str) -> SubmissionRow | None:
+        """The submission of the turn, changed or stored."""
+        return self.submissions.get(turn_id) or self._stored.submission_row(turn_id)
+
+    def message_row(self, conversation_id: str, message_id: str) -> MessageRow | None:
+        """The message, changed or stored."""
+        row = self.messages.get((conversation_id, message_id))
+        return row or self._stored.message_row(conversation_id, message_id)
+
+    def call_row(self, turn_id: str, call_id: str, round_: int | None) -> CallRow | None:
+        """The call, changed or stored; of any round, the one intended last."""
+        if round_ is not None:
+            found = self.calls.get((turn_id, round_, call_id))
+            return found or self._stored.call_row(turn_id, call_id, round_)
+        rows = [row for key, row in self.calls.items() if key[0] == turn_id and key[2] == call_id]
+        stored = self._stored.call_row(turn_id, call_id, None)
+        if stored is not None and (turn_id, stored.round, call_id) not in self.calls:
+            rows.append(stored)
+        return max(rows, key=lambda row: row.intent_position, default=None)
+
+    # -- changing
+
+    def put_turn(self, row: TurnRow) -> None:
+        """Add or change a turn."""
+        self.turns[row.turn.turn_id] = row
+
+    def put_submission(self, row: SubmissionRow) -> None:
+        """Add or change a submission."""
+        self.submissions[row.turn_id] = row
+
+    def put_message(self, row: MessageRow) -> None:
+        """Add or change a message."""
+        self.messages[row.conversation_id, row.message_id] = row
+
+    def put_call(self, row: CallRow) -> None:
+        """Add or change a line of the ledger."""
+        self.calls[row.turn_id, row.round, row.call_id] = row
+
+    def put_link(self, conversation_id: str, attachment_id: str) -> None:
+        """Note that the conversation holds the attachment."""
+        self.links[conversation_id, attachment_id] = None
+
+    def set_conversation(self, conversation_id: str, **columns: Any) -> None:
+        """Change columns of a conversation that is in this unit."""
+        self.conversations[conversation_id] = replace(self.conversations[conversation_id], **columns)
+
+    def absorb(self, upper: Unit) -> None:
+        """Take over what a unit laid over this one changed."""
+        self.last_position = upper.last_position
+        self.events += upper.events
+        self.conversations |= upper.conversations
+        self.turns |= upper.turns
+        self.submissions |= upper.submissions
+        self.messages |= upper.messages
+        self.calls |= upper.calls
+        self.links |= upper.links
+
+
+def _begin(batch: Batch, unit: Unit) -> Conversation:
+    conversation = unit.conversation_row(batch.conversation_id)
+    first = batch.drafts[0].body if batch.drafts else None
+    if conversation is None:
+        if type(first) is not ConversationCreated:
+            raise NotFound(what="conversation")
+        return new_conversation(batch.conversation_id, batch.at, first)
+    if type(first) is ConversationCreated:
+        raise Conflict(f"There is already a conversation {batch.conversation_id}.")
+    return conversation
+
+
+def _check_fence(fence: Fence, conversation_id: str, unit: Unit) -> None:
+    row = unit.turn_row(fence.turn_id)
+    if (
+        row is None
+        or row.turn.conversation_id != conversation_id
+        or row.turn.state is not TurnState.RUNNING
+        or row.turn.fence != fence.token
+    ):
+        raise Fenced(turn_id=fence.turn_id)
+
+
+def store_batch(batch: Batch, unit: Unit) -> tuple[Event, ...]:
+    """Apply `batch` to `unit` (an empty one, laid over the group's) and return its events.
+
+    Errors: NotFound, Conflict (an id that exists already), LaneMoved, Fenced.
+    """
+    conversation_id = batch.conversation_id
+    conversation = _begin(batch, unit)
+    version = conversation.lane_version
+    if batch.lane_version is not None:
+        if batch.lane_version != version:
+            raise LaneMoved(conversation_id=conversation_id)
+        version += 1
+    if batch.fence is not None:
+        _check_fence(batch.fence, conversation_id, unit)
+    unit.conversations[conversation_id] = conversation
+    seq = conversation.last_seq
+    position = unit.last_position
+    for draft in batch.drafts:
+        seq += 1
+        position += 1
+        body = draft.body
+        kind = type(body)
+        if kind is MessageAppended:
+            body = MessageAppended(replace(body.message, seq=seq))  # type: ignore[attr-defined]
+        elif kind is Submitted and not body.place:  # type: ignore[attr-defined]
+            body = replace(body, place=seq)
+        event = Event(
+            conversation_id=conversation_id,
+            seq=seq,
+            at=batch.at,
+            actor=draft.actor,
+            turn_id=draft.turn_id,
+            attempt=draft.attempt,
+            body=body,
+            position=position,
+        )
+        unit.events.append(event)
+        project = PROJECT.get(kind)
+        if project is not None:
+            project(event, unit)
+    unit.last_position = position
+    unit.set_conversation(
+        conversation_id,
+        last_seq=seq,
+        lane_version=version,
+        **({"activity": position, "active_at": batch.at} if batch.drafts else {}),
+    )
+    return tuple(unit.events)
+
+
+def renew(leases: Iterable[Fence], until: float, unit: Unit) -> tuple[Fence, ...]:
+    """Move the leases that are still held to `until`, and return them."""
+    held = []
+    for fence in leases:
+        row = unit.turn_row(fence.turn_id)
+        if row is not None and row.turn.state is TurnState.RUNNING and row.turn.fence == fence.token:
+            unit.put_turn(TurnRow(position=row.position, turn=replace(row.turn, lease_until=until)))
+            held.append(fence)
+    return tuple(held)
+
+
+def project_all(events: Iterable[Event], unit: Unit) -> None:
+    """Derive the rows of `events`, in order of position, into `unit`: what a rebuild does.
+
+    `lane_version` counts steps of the lane, not events, and is not derived here.
+    """
+    for event in events:
+        body = event.body
+        conversation_id = event.conversation_id
+        if type(body) is ConversationCreated:
+            unit.conversations[conversation_id] = new_conversation(conversation_id, event.at, body)
+        project = PROJECT.get(type(body))
+        if project is not None:
+            project(event, unit)
+        unit.set_conversation(
+            conversation_id, last_seq=event.seq, activity=event.position, active_at=event.at
+        )
+        unit.last_position = event.position
+
+
+def keep_what_no_event_tells(
+    conversations: Iterable[Conversation], turns: Iterable[TurnRow], unit: Unit
+) -> None:
+    """Carry over from the old rows what is a fact of the lane and not of the journal: version and leases."""
+    for conversation in conversations:
+        unit.set_conversation(conversation.conversation_id, lane_version=conversation.lane_version)
+    for old in turns:
+        row = unit.turn_row(old.turn.turn_id)
+        if row is not None and row.turn.fence == old.turn.fence and row.turn.lease_until is not None:
+            unit.put_turn(
+                TurnRow(position=row.position, turn=replace(row.turn, lease_until=old.turn.lease_until))
+            )
