@@ -55,7 +55,7 @@ from turnkeeper.conversation.turns import (
     Turn,
     TurnState,
 )
-from turnkeeper.errors import Conflict, NotFound
+from turnkeeper.errors import NotFound
 
 replace = msgspec.structs.replace
 
@@ -116,39 +116,59 @@ class CallRow(msgspec.Struct, frozen=True, kw_only=True):
     outcome_position: int | None = None
 
 
+class MarkRow(msgspec.Struct, frozen=True, kw_only=True):
+    """New flags, by the event at `position`, of an earlier message; None leaves a flag as it is."""
+
+    position: int
+    conversation_id: str
+    message_id: str
+    standing: str | None = None
+    display: bool | None = None
+    replay: bool | None = None
+
+
+class OutcomeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome, in the event at `position`, of the call of this id that was intended last."""
+
+    turn_id: str
+    call_id: str
+    disposition: Disposition
+    position: int
+
+
 class Rows(Protocol):
-    """The rows as they are now, for reading and changing."""
+    """The rows as they are now. What is added must not exist yet; the engine refuses it otherwise."""
 
     def turn_row(self, turn_id: str) -> TurnRow | None:
         """The turn."""
         ...
 
-    def submission_row(self, turn_id: str) -> SubmissionRow | None:
-        """The submission that made the turn."""
-        ...
-
-    def message_row(self, conversation_id: str, message_id: str) -> MessageRow | None:
-        """The message."""
-        ...
-
-    def call_row(self, turn_id: str, call_id: str, round_: int | None) -> CallRow | None:
-        """The call of that round; of any round, the one intended last."""
-        ...
-
     def put_turn(self, row: TurnRow) -> None:
-        """Add or change a turn."""
+        """Change a turn."""
         ...
 
-    def put_submission(self, row: SubmissionRow) -> None:
-        """Add or change a submission."""
+    def add_turn(self, row: TurnRow, submission: SubmissionRow) -> None:
+        """Add a turn with its submission."""
         ...
 
-    def put_message(self, row: MessageRow) -> None:
-        """Add or change a message."""
+    def edit_submission(self, turn_id: str, position: int) -> None:
+        """Note the event that holds the newest parts of a turn's submission."""
         ...
 
-    def put_call(self, row: CallRow) -> None:
-        """Add or change a line of the ledger."""
+    def add_message(self, row: MessageRow) -> None:
+        """Add a message."""
+        ...
+
+    def mark_message(self, row: MarkRow) -> None:
+        """Change flags of a message; one that is not stored is left alone."""
+        ...
+
+    def intend_call(self, row: CallRow) -> None:
+        """Add a line to the ledger, or open it again (it keeps its first `seq`)."""
+        ...
+
+    def decide_call(self, row: OutcomeRow) -> None:
+        """Note an outcome; that of a call which is not in the ledger is left alone."""
         ...
 
     def put_link(self, conversation_id: str, attachment_id: str) -> None:
@@ -285,8 +305,6 @@ def _link(parts: Iterable[Part], event: Event, rows: Rows) -> None:
 def _submitted(event: Event, rows: Rows) -> None:
     body = event.body
     assert isinstance(body, Submitted)
-    if rows.turn_row(body.turn_id) is not None:
-        raise Conflict(f"There is already a turn {body.turn_id}.")
     request = body.request
     turn = Turn(
         turn_id=body.turn_id,
@@ -302,8 +320,8 @@ def _submitted(event: Event, rows: Rows) -> None:
         agent=request.agent,
         created_at=event.at,
     )
-    rows.put_turn(TurnRow(position=event.position, turn=turn))
-    rows.put_submission(
+    rows.add_turn(
+        TurnRow(position=event.position, turn=turn),
         SubmissionRow(
             position=event.position,
             submission_id=body.submission_id,
@@ -314,7 +332,7 @@ def _submitted(event: Event, rows: Rows) -> None:
             key=body.key,
             fingerprint=body.fingerprint,
             created_at=event.at,
-        )
+        ),
     )
     _link(request.parts, event, rows)
 
@@ -322,10 +340,7 @@ def _submitted(event: Event, rows: Rows) -> None:
 def _edited(event: Event, rows: Rows) -> None:
     body = event.body
     assert isinstance(body, TurnEdited)
-    row = rows.submission_row(_turn_of(event, rows).turn.turn_id)
-    if row is None:
-        raise NotFound(what="submission")
-    rows.put_submission(replace(row, edit_position=event.position))
+    rows.edit_submission(_turn_of(event, rows).turn.turn_id, event.position)
     _link(body.parts, event, rows)
 
 
@@ -333,9 +348,7 @@ def _appended(event: Event, rows: Rows) -> None:
     body = event.body
     assert isinstance(body, MessageAppended)
     message = body.message
-    if rows.message_row(event.conversation_id, message.message_id) is not None:
-        raise Conflict(f"There is already a message {message.message_id}.")
-    rows.put_message(
+    rows.add_message(
         MessageRow(
             conversation_id=event.conversation_id,
             seq=event.seq,
@@ -351,36 +364,45 @@ def _appended(event: Event, rows: Rows) -> None:
     _link(message.parts, event, rows)
 
 
-def _mark(event: Event, rows: Rows, message_id: str, **flags: Any) -> None:
-    row = rows.message_row(event.conversation_id, message_id)
-    if row is not None:
-        rows.put_message(replace(row, **{name: flag for name, flag in flags.items() if flag is not None}))
-
-
 def _marked(event: Event, rows: Rows) -> None:
     body = event.body
     assert isinstance(body, MessageMarked)
-    _mark(event, rows, body.message_id, standing=body.standing, replay=body.replay, display=body.display)
+    rows.mark_message(
+        MarkRow(
+            position=event.position,
+            conversation_id=event.conversation_id,
+            message_id=body.message_id,
+            standing=body.standing,
+            display=body.display,
+            replay=body.replay,
+        )
+    )
 
 
 def _superseded(event: Event, rows: Rows) -> None:
     body = event.body
     assert isinstance(body, AttemptSuperseded)
-    _mark(event, rows, body.message_id, standing=SUPERSEDED, replay=False)
+    rows.mark_message(
+        MarkRow(
+            position=event.position,
+            conversation_id=event.conversation_id,
+            message_id=body.message_id,
+            standing=SUPERSEDED,
+            replay=False,
+        )
+    )
 
 
 def _intended(event: Event, rows: Rows) -> None:
     body = event.body
     assert isinstance(body, ToolIntended)
-    turn_id = _turn_of(event, rows).turn.turn_id
-    earlier = rows.call_row(turn_id, body.call_id, body.round)
-    rows.put_call(
+    rows.intend_call(
         CallRow(
-            turn_id=turn_id,
+            turn_id=_turn_of(event, rows).turn.turn_id,
             round=body.round,
             call_id=body.call_id,
             conversation_id=event.conversation_id,
-            seq=event.seq if earlier is None else earlier.seq,
+            seq=event.seq,
             attempt=event.attempt,
             effect=body.effect,
             idempotency_key=body.idempotency_key,
@@ -393,9 +415,14 @@ def _intended(event: Event, rows: Rows) -> None:
 def _returned(event: Event, rows: Rows) -> None:
     body = event.body
     assert isinstance(body, ToolReturned)
-    row = rows.call_row(_turn_of(event, rows).turn.turn_id, body.call_id, None)
-    if row is not None:
-        rows.put_call(replace(row, disposition=body.disposition, outcome_position=event.position))
+    rows.decide_call(
+        OutcomeRow(
+            turn_id=_turn_of(event, rows).turn.turn_id,
+            call_id=body.call_id,
+            disposition=body.disposition,
+            position=event.position,
+        )
+    )
 
 
 PROJECT: dict[type[Any], Callable[[Event, Rows], None]] = {

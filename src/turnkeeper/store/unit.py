@@ -20,7 +20,9 @@ from turnkeeper.port.store import Batch, Fence
 from turnkeeper.store.rows import (
     PROJECT,
     CallRow,
+    MarkRow,
     MessageRow,
+    OutcomeRow,
     SubmissionRow,
     TurnRow,
     new_conversation,
@@ -45,18 +47,6 @@ class Stored(Protocol):
         """The turn."""
         ...
 
-    def submission_row(self, turn_id: str) -> SubmissionRow | None:
-        """The submission that made the turn."""
-        ...
-
-    def message_row(self, conversation_id: str, message_id: str) -> MessageRow | None:
-        """The message."""
-        ...
-
-    def call_row(self, turn_id: str, call_id: str, round_: int | None) -> CallRow | None:
-        """The call of that round; of any round, the one intended last."""
-        ...
-
 
 class Unit:
     """Changed rows over `stored`; itself something to lay a further unit over."""
@@ -68,8 +58,11 @@ class Unit:
         self.conversations: dict[str, Conversation] = {}
         self.turns: dict[str, TurnRow] = {}
         self.submissions: dict[str, SubmissionRow] = {}
+        """Of the turns that are new."""
+        self.edits: dict[str, int] = {}
         self.messages: dict[tuple[str, str], MessageRow] = {}
-        self.calls: dict[tuple[str, int, str], CallRow] = {}
+        self.marks: list[MarkRow] = []
+        self.ledger: list[CallRow | OutcomeRow] = []
         self.links: dict[tuple[str, str], None] = {}
 
     # -- reading
@@ -82,62 +75,68 @@ class Unit:
         """The turn, changed or stored."""
         return self.turns.get(turn_id) or self._stored.turn_row(turn_id)
 
-    def submission_row(self, turn_id: str) -> SubmissionRow | None:
-        """The submission of the turn, changed or stored."""
-        return self.submissions.get(turn_id) or self._stored.submission_row(turn_id)
-
-    def message_row(self, conversation_id: str, message_id: str) -> MessageRow | None:
-        """The message, changed or stored."""
-        row = self.messages.get((conversation_id, message_id))
-        return row or self._stored.message_row(conversation_id, message_id)
-
-    def call_row(self, turn_id: str, call_id: str, round_: int | None) -> CallRow | None:
-        """The call, changed or stored; of any round, the one intended last."""
-        if round_ is not None:
-            found = self.calls.get((turn_id, round_, call_id))
-            return found or self._stored.call_row(turn_id, call_id, round_)
-        rows = [row for key, row in self.calls.items() if key[0] == turn_id and key[2] == call_id]
-        stored = self._stored.call_row(turn_id, call_id, None)
-        if stored is not None and (turn_id, stored.round, call_id) not in self.calls:
-            rows.append(stored)
-        return max(rows, key=lambda row: row.intent_position, default=None)
-
     # -- changing
 
     def put_turn(self, row: TurnRow) -> None:
-        """Add or change a turn."""
+        """Change a turn."""
         self.turns[row.turn.turn_id] = row
 
-    def put_submission(self, row: SubmissionRow) -> None:
-        """Add or change a submission."""
-        self.submissions[row.turn_id] = row
+    def add_turn(self, row: TurnRow, submission: SubmissionRow) -> None:
+        """Add a turn with its submission."""
+        if row.turn.turn_id in self.turns:
+            raise Conflict(f"There is already a turn {row.turn.turn_id}.")
+        self.turns[row.turn.turn_id] = row
+        self.submissions[row.turn.turn_id] = submission
 
-    def put_message(self, row: MessageRow) -> None:
-        """Add or change a message."""
-        self.messages[row.conversation_id, row.message_id] = row
+    def edit_submission(self, turn_id: str, position: int) -> None:
+        """Note the event that holds the newest parts of a turn's submission."""
+        self.edits[turn_id] = position
 
-    def put_call(self, row: CallRow) -> None:
-        """Add or change a line of the ledger."""
-        self.calls[row.turn_id, row.round, row.call_id] = row
+    def add_message(self, row: MessageRow) -> None:
+        """Add a message."""
+        key = row.conversation_id, row.message_id
+        if key in self.messages:
+            raise Conflict(f"There is already a message {row.message_id}.")
+        self.messages[key] = row
+
+    def mark_message(self, row: MarkRow) -> None:
+        """Change flags of a message."""
+        self.marks.append(row)
+
+    def intend_call(self, row: CallRow) -> None:
+        """Add a line to the ledger, or open it again."""
+        self.ledger.append(row)
+
+    def decide_call(self, row: OutcomeRow) -> None:
+        """Note an outcome."""
+        self.ledger.append(row)
 
     def put_link(self, conversation_id: str, attachment_id: str) -> None:
         """Note that the conversation holds the attachment."""
         self.links[conversation_id, attachment_id] = None
 
-    def set_conversation(self, conversation_id: str, **columns: Any) -> None:
-        """Change columns of a conversation that is in this unit."""
-        self.conversations[conversation_id] = replace(self.conversations[conversation_id], **columns)
-
     def absorb(self, upper: Unit) -> None:
-        """Take over what a unit laid over this one changed."""
+        """Take over what a unit laid over this one changed. Raises Conflict if both added the same."""
+        for turn_id in upper.submissions:
+            if turn_id in self.turns:
+                raise Conflict(f"There is already a turn {turn_id}.")
+        for key in upper.messages:
+            if key in self.messages:
+                raise Conflict(f"There is already a message {key[1]}.")
         self.last_position = upper.last_position
         self.events += upper.events
         self.conversations |= upper.conversations
         self.turns |= upper.turns
         self.submissions |= upper.submissions
+        self.edits |= upper.edits
         self.messages |= upper.messages
-        self.calls |= upper.calls
+        self.marks += upper.marks
+        self.ledger += upper.ledger
         self.links |= upper.links
+
+    def set_conversation(self, conversation_id: str, **columns: Any) -> None:
+        """Change columns of a conversation that is in this unit."""
+        self.conversations[conversation_id] = replace(self.conversations[conversation_id], **columns)
 
 
 def _begin(batch: Batch, unit: Unit) -> Conversation:

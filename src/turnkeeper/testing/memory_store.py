@@ -33,10 +33,21 @@ from turnkeeper.port.store import (
     TokenRow,
     UserRow,
 )
-from turnkeeper.store.rows import CallRow, MessageRow, SubmissionRow, TurnRow, flagged, submission, tool_call
+from turnkeeper.store.rows import (
+    CallRow,
+    MarkRow,
+    MessageRow,
+    OutcomeRow,
+    SubmissionRow,
+    TurnRow,
+    flagged,
+    submission,
+    tool_call,
+)
 from turnkeeper.store.unit import Unit, keep_what_no_event_tells, project_all, renew, store_batch
 
 T = TypeVar("T")
+replace = msgspec.structs.replace
 
 
 _epochs = itertools.count(1)
@@ -109,27 +120,20 @@ class _Data:
     def turn_row(self, turn_id: str) -> TurnRow | None:
         return self.turns.get(turn_id)
 
-    def submission_row(self, turn_id: str) -> SubmissionRow | None:
-        return self.submissions.get(turn_id)
-
-    def message_row(self, conversation_id: str, message_id: str) -> MessageRow | None:
-        return self.messages.get((conversation_id, message_id))
-
-    def call_row(self, turn_id: str, call_id: str, round_: int | None) -> CallRow | None:
-        if round_ is not None:
-            return self.calls.get((turn_id, round_, call_id))
-        rows = [self.calls[key] for key in self.calls_of.get(turn_id, ()) if key[2] == call_id]
-        return max(rows, key=lambda row: row.intent_position, default=None)
-
     # -- the engine's own invariants, and keeping
 
     def check(self, unit: Unit) -> None:
         for row in unit.submissions.values():
             holder = self.keys.get((row.user_id, row.conversation_id, row.key))
-            if holder is not None and holder != row.turn_id:
+            if holder is not None:
                 raise KeyTaken(self.submission_of(self.submissions[holder]))
-            if self.submission_turns.get(row.submission_id, row.turn_id) != row.turn_id:
+            if row.turn_id in self.turns:
+                raise Conflict(f"There is already a turn {row.turn_id}.")
+            if row.submission_id in self.submission_turns:
                 raise Conflict(f"There is already a submission {row.submission_id}.")
+        for conversation_id, message_id in unit.messages:
+            if (conversation_id, message_id) in self.messages:
+                raise Conflict(f"There is already a message {message_id}.")
         for conversation_id in unit.conversations:
             lane = [*self.lanes.get(conversation_id, {}), *unit.turns]
             running = {
@@ -163,15 +167,45 @@ class _Data:
             self.submissions[submitted.turn_id] = submitted
             self.submission_turns[submitted.submission_id] = submitted.turn_id
             self.keys[submitted.user_id, submitted.conversation_id, submitted.key] = submitted.turn_id
+        for turn_id, position in unit.edits.items():
+            self.submissions[turn_id] = replace(self.submissions[turn_id], edit_position=position)
         for key, message in unit.messages.items():
-            if key not in self.messages:
-                self.history.setdefault(key[0], []).append(key[1])
+            self.history.setdefault(key[0], []).append(key[1])
             self.messages[key] = message
-        for call_key, call in unit.calls.items():
-            if call_key not in self.calls:
-                self.calls_of.setdefault(call.turn_id, []).append(call_key)
-            self.calls[call_key] = call
+        for mark in unit.marks:
+            self.mark(mark)
+        for line in unit.ledger:
+            if isinstance(line, CallRow):
+                self.intend(line)
+            else:
+                self.decide(line)
         self.links |= unit.links
+
+    def mark(self, mark: MarkRow) -> None:
+        key = mark.conversation_id, mark.message_id
+        row = self.messages.get(key)
+        if row is not None and row.position < mark.position:
+            self.messages[key] = replace(
+                row,
+                standing=row.standing if mark.standing is None else mark.standing,
+                display=row.display if mark.display is None else mark.display,
+                replay=row.replay if mark.replay is None else mark.replay,
+            )
+
+    def intend(self, row: CallRow) -> None:
+        key = row.turn_id, row.round, row.call_id
+        earlier = self.calls.get(key)
+        if earlier is None:
+            self.calls_of.setdefault(row.turn_id, []).append(key)
+        self.calls[key] = row if earlier is None else replace(row, seq=earlier.seq)
+
+    def decide(self, row: OutcomeRow) -> None:
+        keys = [key for key in self.calls_of.get(row.turn_id, ()) if key[2] == row.call_id]
+        if keys:
+            key = max(keys, key=lambda key: self.calls[key].intent_position)
+            self.calls[key] = replace(
+                self.calls[key], disposition=row.disposition, outcome_position=row.position
+            )
 
     def at(self, position: int) -> Event:
         return self.events[position - 1]
