@@ -1,0 +1,82 @@
+"""The dialects by name: one place to encode a feed for a provider and to judge a request body.
+
+Names: `anthropic`, `bedrock` (Anthropic with Bedrock's strictness), `openai-chat` (OpenAI itself) and its
+variants `deepseek`, `kimi`, `vllm`, `ollama`. Encoding wants a cleaned feed (the history room); it is pure:
+the same feed, origin and options give the same bytes, and a longer feed never changes what came before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from turnkeeper.conversation.messages import Message, Origin
+from turnkeeper.errors import BadInput
+from turnkeeper.port.provider import ToolSpec
+from turnkeeper.provider import anthropic, openai_chat
+from turnkeeper.provider.wire import Encoded, Files, Violation
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """The pure functions of one dialect."""
+
+    name: str
+    encode: Callable[..., Encoded]
+    validate: Callable[..., tuple[Violation, ...]]
+    body_fields: tuple[str, ...]
+    """The fields of the body that are the request proper: what `turnkeeper feed` prints."""
+
+
+DIALECTS: Final[dict[str, Dialect]] = {
+    dialect.name: dialect
+    for dialect in (
+        Dialect("anthropic", anthropic.encode, anthropic.validate, ("system", "messages")),
+        Dialect(
+            "bedrock",
+            partial(anthropic.encode, bedrock=True),
+            partial(anthropic.validate, bedrock=True),
+            ("system", "messages"),
+        ),
+        *(
+            Dialect(
+                "openai-chat" if name == "openai" else name,
+                partial(openai_chat.encode, variant=variant),
+                partial(openai_chat.validate, variant=name),
+                ("messages",),
+            )
+            for name, variant in openai_chat.VARIANTS.items()
+        ),
+    )
+}
+
+
+def dialect_named(name: str) -> Dialect:
+    """The dialect `name`; "any" is anthropic. Raises BadInput for an unknown one."""
+    found = DIALECTS.get("anthropic" if name == "any" else name)
+    if found is None:
+        raise BadInput(f"There is no provider {name!r}. Known: any, {', '.join(sorted(DIALECTS))}.")
+    return found
+
+
+def encode(
+    dialect: str,
+    feed: Sequence[Message],
+    *,
+    origin: Origin,
+    instructions: str = "",
+    tools: Sequence[ToolSpec] = (),
+    options: dict[str, Any] | None = None,
+    files: Files | None = None,
+) -> Encoded:
+    """The request of a cleaned feed in `dialect`. See the dialect's own `encode` for its options."""
+    return dialect_named(dialect).encode(
+        feed, origin=origin, instructions=instructions, tools=tools, options=options, files=files
+    )
+
+
+def validate(dialect: str, body: Any) -> tuple[Violation, ...]:
+    """Every wire rule that a request body breaks; empty when the provider would accept it."""
+    return dialect_named(dialect).validate(body)
