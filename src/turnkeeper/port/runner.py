@@ -39,10 +39,14 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """The turn is answered. `bodies` become durable in the same commit as its end."""
+    """The turn is answered. `bodies` become durable in the same commit as its end.
+
+    `promote_riders`: the riders it took get a response of their own, one after another (a CLI's queue).
+    """
 
     bodies: tuple[Body, ...] = ()
     reason: str = "answered"
+    promote_riders: bool = False
 
 
 class FailedWith(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +61,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 
     needs: dict[str, Any]
     bodies: tuple[Body, ...] = ()
+    hold: bool = False
+    """Keep the lane meanwhile (agent setting parked = "hold")."""
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +140,11 @@ class TurnPort(Protocol):
 
 
 class Runner(Protocol):
-    """Carries out the turns of one agent."""
+    """Carries out the turns of one agent.
+
+    A runner whose turns can outlive the server (a CLI in a pane) also has `async outlived(turn: Turn) ->
+    bool`: whether that turn still runs outside. Then it is offered again with why = "reattached".
+    """
 
     async def run(self, turn: TurnPort) -> Outcome:
         """Carry out the offered turn to an outcome.

@@ -1,3 +1,1 @@
 """The only place that names concrete classes and joins them: `Keeper.open` is here."""
-
-from __future__ import annotations

@@ -1,0 +1,957 @@
+"""The dispatcher itself: submit, tell, report, rescue, sweep, stop.
+
+    The dispatcher owns: the clock, the store, leases, the runners' tasks, and the order commit-then-act.
+    The lane owns:       every decision about who runs when.
+
+All of a conversation's changes are made one after another under its lane's lock. `tell` steps a copy of
+the lane, commits, and only then lets the new lane stand; a failed commit leaves everything as it was. If
+another process moved the lane first, the lane is loaded again and the step repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from turnkeeper.conversation import codec
+from turnkeeper.conversation import ids as id_kinds
+from turnkeeper.conversation.events import (
+    ConversationRenamed,
+    ConversationRestored,
+    Draft,
+    Event,
+    MessageAppended,
+    ReceiptMoved,
+    Submitted,
+    TurnCancelled,
+    TurnEdited,
+    TurnFailed,
+    TurnParked,
+    TurnStarted,
+)
+from turnkeeper.conversation.messages import NOTICE, USER, Message
+from turnkeeper.conversation.parts import Part, Text, plain_text
+from turnkeeper.conversation.turns import (
+    OPEN_STATES,
+    Conversation,
+    Failure,
+    Mode,
+    Principal,
+    ReceiptState,
+    Request,
+    Submission,
+    Turn,
+    TurnState,
+)
+from turnkeeper.dispatch.broadcast import Broadcast
+from turnkeeper.dispatch.running import RunningTurn
+from turnkeeper.errors import (
+    Fenced,
+    KeyInFlight,
+    KeyReused,
+    LaneMoved,
+    NotFound,
+    NotWaiting,
+    OutOfPlace,
+    QueueFull,
+    Stopping,
+    TurnDecided,
+    TurnkeeperError,
+)
+from turnkeeper.failpoint import failpoint
+from turnkeeper.lane import Lane, Phase, Rules, inputs, step
+from turnkeeper.lane.effects import Abandon, Effect, Interrupt, Journal, RiderWaits, Say, Start
+from turnkeeper.lane.state import RUNNING_PHASES, load, slot_of, wake_at
+from turnkeeper.port.clock import Clock, Ids
+from turnkeeper.port.runner import Answered, FailedWith, Needs, Offer, Outcome, Rider, Runner, Stopped
+from turnkeeper.port.store import Batch, Fence, KeyTaken, Store
+
+log = logging.getLogger("turnkeeper.dispatch")
+
+TITLE_CHARS = 80
+"""A conversation without a title is called by the beginning of its first message."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The dispatcher's own numbers (turnkeeper.settings holds the defaults)."""
+
+    lease_seconds: float = 30.0
+    lease_renew_seconds: float = 10.0
+    sweep_seconds: float = 5.0
+    shutdown_grace_seconds: float = 5.0
+    undo_seconds: float = 30.0
+    idle_lanes_max: int = 1000
+
+
+class Hold(Protocol):
+    """Tells whether a runner's turn outlived its process (a pane), so that it is re-attached, not rescued."""
+
+    async def outlived(self, turn: Turn) -> bool:
+        """Whether the turn still runs outside."""
+        ...
+
+
+class LaneActor:
+    """One conversation's lane in this process, with its lock."""
+
+    __slots__ = ("conversation", "lane", "lock", "receipts", "requests", "running", "version")
+
+    def __init__(self, conversation: Conversation, lane: Lane) -> None:
+        self.lock = asyncio.Lock()
+        self.conversation = conversation
+        self.lane = lane
+        self.version = conversation.lane_version
+        self.running: RunningTurn | None = None
+        self.receipts: dict[str, ReceiptState] = {}
+        self.requests: dict[str, Submission] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is known here that the store could not give again at once."""
+        lane = self.lane
+        return lane.holder is None and not lane.queue and self.running is None and not self.lock.locked()
+
+
+def fingerprint(parts: Iterable[Part], mode: Mode, options: dict[str, Any]) -> str:
+    """Tells a repeat of a body from another one."""
+    body = codec.encode([[*parts], mode, sorted(options.items())])
+    return hashlib.sha256(body).hexdigest()
+
+
+def _as_submission(conversation_id: str, body: Submitted, at: float) -> Submission:
+    return Submission(
+        submission_id=body.submission_id,
+        conversation_id=conversation_id,
+        turn_id=body.turn_id,
+        user_id=body.request.principal.user_id,
+        key=body.key,
+        fingerprint=body.fingerprint,
+        request=body.request,
+        created_at=at,
+        answer=body.answer,
+    )
+
+
+class Dispatcher:
+    """Runs the lanes of one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        runner_of: Callable[[str], Runner],
+        *,
+        clock: Clock,
+        ids: Ids,
+        rules: Rules,
+        limits: Limits,
+        owner: str,
+        broadcast: Broadcast,
+        still_allowed: Callable[[Request], Awaitable[bool]],
+    ) -> None:
+        self.store = store
+        self.broadcast = broadcast
+        self.recovered = 0
+        self._runner_of = runner_of
+        self._clock = clock
+        self._ids = ids
+        self._rules = rules
+        self._limits = limits
+        self._owner = owner
+        self._still_allowed = still_allowed
+        self._lanes: dict[str, LaneActor] = {}
+        self._loading: dict[str, asyncio.Future[LaneActor]] = {}
+        self._storing: set[tuple[str, str, str]] = set()
+        self._purges: dict[str, float] = {}
+        self._acts: set[asyncio.Task[Any]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    # ------------------------------------------------------------------ lanes
+
+    async def actor(self, conversation_id: str) -> LaneActor:
+        """The conversation's lane, loaded if need be. Raises NotFound."""
+        actor = self._lanes.get(conversation_id)
+        if actor is not None:
+            return actor
+        loading = self._loading.get(conversation_id)
+        if loading is not None:
+            return await asyncio.shield(loading)
+        future: asyncio.Future[LaneActor] = asyncio.get_running_loop().create_future()
+        self._loading[conversation_id] = future
+        try:
+            actor = await self._load(conversation_id)
+            self._lanes[conversation_id] = actor
+            future.set_result(actor)
+        except BaseException as error:
+            future.set_exception(error)
+            future.exception()
+            raise
+        finally:
+            del self._loading[conversation_id]
+        self._forget_idle()
+        return actor
+
+    async def _load(self, conversation_id: str) -> LaneActor:
+        rows = await self.store.lane(conversation_id)
+        if rows is None:
+            raise NotFound(what="conversation")
+        lane = load(conversation_id, rows.conversation.paused, rows.turns, self._clock.now(), self._rules)
+        actor = LaneActor(rows.conversation, lane)
+        actor.receipts = {turn.turn_id: turn.receipt.state for turn in rows.turns}
+        return actor
+
+    def _forget_idle(self) -> None:
+        if len(self._lanes) <= self._limits.idle_lanes_max:
+            return
+        for conversation_id, actor in list(self._lanes.items()):
+            if len(self._lanes) <= self._limits.idle_lanes_max // 2:
+                return
+            if actor.idle:
+                del self._lanes[conversation_id]
+
+    def adopt(self, conversation: Conversation) -> None:
+        """A conversation that was made just now has an empty lane."""
+        lane = Lane(conversation_id=conversation.conversation_id, rules=self._rules)
+        self._lanes.setdefault(conversation.conversation_id, LaneActor(conversation, lane))
+        self._forget_idle()
+
+    async def tell(
+        self, conversation_id: str, told: inputs.Input, *, extra: Sequence[Draft] = ()
+    ) -> list[Effect]:
+        """Step the lane, commit, act; returns the effects. Raises what the step or the commit raises.
+
+        Once begun it goes on even if the caller goes away: a commit is never left half known.
+        """
+        act = asyncio.ensure_future(self._tell(conversation_id, told, extra))
+        self._acts.add(act)
+        act.add_done_callback(self._acts.discard)
+        return await asyncio.shield(act)
+
+    async def _tell(self, conversation_id: str, told: inputs.Input, extra: Sequence[Draft]) -> list[Effect]:
+        for _ in range(8):
+            actor = await self.actor(conversation_id)
+            async with actor.lock:
+                try:
+                    return await self._step_and_commit(actor, [told], extra)
+                except LaneMoved:
+                    self._lanes.pop(conversation_id, None)
+        raise LaneMoved(conversation_id=conversation_id)
+
+    async def _step_and_commit(
+        self,
+        actor: LaneActor,
+        told: Sequence[inputs.Input],
+        extra: Sequence[Draft] = (),
+        *,
+        fence: Fence | None = None,
+        points: tuple[str, str] | None = None,
+    ) -> list[Effect]:
+        """Under the actor's lock: the whole of stepping, committing and acting."""
+        now = self._clock.now()
+        lane = actor.lane
+        effects: list[Effect] = []
+        for one in told:
+            lane, more = step(lane, one, now)
+            effects += more
+            if isinstance(one, inputs.Submit):
+                actor.requests[one.body.turn_id] = _as_submission(
+                    actor.conversation.conversation_id, one.body, now
+                )
+        lane, effects = await self._check_rights(lane, effects, told, now)
+        if self._stopping and lane.holder is not None and actor.running is None:
+            # Nobody begins while the server stops: whoever was promoted by this step waits again.
+            holder = lane.holder
+            lane, more = step(lane, inputs.HandBack(turn_id=holder.turn_id, fence=holder.fence), now)
+            effects += more
+        offers: list[Offer] = []
+        drafts = [*extra, *await self._drafts(actor, effects, offers, now)]
+        holds = None if lane.holder is None else Fence(lane.holder.turn_id, lane.holder.fence)
+        offers = [offer for offer in offers if Fence(offer.turn.turn_id, offer.turn.fence) == holds]
+        events: tuple[Event, ...] = ()
+        if drafts:
+            if points is not None:
+                failpoint(points[0])
+            batch = Batch(
+                conversation_id=actor.conversation.conversation_id,
+                drafts=tuple(drafts),
+                at=now,
+                lane_version=actor.version,
+                fence=fence,
+            )
+            events = await self.store.commit(batch)
+            actor.version += 1
+            if points is not None:
+                failpoint(points[1])
+        actor.lane = lane
+        self._remember(actor, events)
+        self.broadcast.publish(actor.conversation.conversation_id, events)
+        self._perform(actor, effects, offers)
+        return effects
+
+    async def _check_rights(
+        self, lane: Lane, effects: list[Effect], told: Sequence[inputs.Input], now: float
+    ) -> tuple[Lane, list[Effect]]:
+        """A turn that waited starts only if who sent it may still do so (G18); else it fails at once."""
+        fresh = {one.body.turn_id for one in told if isinstance(one, inputs.Submit)}
+        checked = 0
+        while True:
+            starts = [e for e in effects if isinstance(e, Start) and e.why not in ("rescued", "reattached")]
+            if len(starts) == checked:
+                return lane, effects
+            start = starts[checked]
+            checked += 1
+            if start.turn_id in fresh:
+                continue
+            request = (await self._submission_of(lane.conversation_id, start.turn_id)).request
+            if await self._still_allowed(request):
+                continue
+            refused = Failure(
+                kind="rights",
+                retryable=False,
+                sentence="Whoever sent this may no longer do so; it was not run.",
+            )
+            lane, more = step(
+                lane,
+                inputs.Fail(turn_id=start.turn_id, fence=start.fence, failure=refused),
+                now,
+            )
+            effects = [*effects, *more]
+
+    async def _submission_of(self, conversation_id: str, turn_id: str) -> Submission:
+        actor = self._lanes.get(conversation_id)
+        if actor is not None and turn_id in actor.requests:
+            return actor.requests[turn_id]
+        turn = await self.store.turn(turn_id)
+        assert turn is not None, turn_id
+        submission = await self.store.submission(turn.submission_id)
+        assert submission is not None, turn_id
+        if actor is not None:
+            actor.requests[turn_id] = submission
+        return submission
+
+    async def _drafts(
+        self, actor: LaneActor, effects: list[Effect], offers: list[Offer], now: float
+    ) -> list[Draft]:
+        """The journal's share of the effects, completed with what only the dispatcher knows."""
+        drafts: list[Draft] = []
+        for effect in effects:
+            if isinstance(effect, Start):
+                drafts += await self._start_drafts(actor, effect, offers, now)
+            elif isinstance(effect, Journal):
+                drafts += self._journal_drafts(actor, effect, effects, now)
+        return drafts
+
+    def _journal_drafts(
+        self, actor: LaneActor, effect: Journal, effects: list[Effect], now: float
+    ) -> list[Draft]:
+        body = effect.body
+        turn_id = effect.turn_id
+        if isinstance(body, Submitted):
+            say = next(e for e in effects if isinstance(e, Say) and e.turn_id == turn_id)
+            body = replace(
+                body,
+                answer={
+                    "turn_id": body.turn_id,
+                    "submission_id": body.submission_id,
+                    "outcome": say.outcome,
+                    "position": say.position,
+                },
+            )
+        drafts = [Draft(body, turn_id=turn_id, attempt=effect.attempt, actor=effect.actor)]
+        if turn_id is None or not isinstance(body, TurnFailed | TurnCancelled | TurnParked):
+            return drafts
+        if isinstance(body, TurnFailed | TurnCancelled):
+            failed = isinstance(body, TurnFailed)
+            reason = body.failure.sentence if isinstance(body, TurnFailed) else body.reason
+            if actor.receipts.get(turn_id, ReceiptState.QUEUED) is ReceiptState.QUEUED:
+                moved = ReceiptMoved(ReceiptState.FAILED, {"reason": reason})
+                drafts.append(Draft(moved, turn_id=turn_id, attempt=effect.attempt))
+            if failed:
+                drafts.append(self._notice(turn_id, effect.attempt, reason, now))
+        return drafts
+
+    def _notice(self, turn_id: str, attempt: int, text: str, now: float) -> Draft:
+        """A line for people, in history, never fed."""
+        message = Message(
+            message_id=self._ids.make(id_kinds.MESSAGE),
+            role=NOTICE,
+            parts=(Text(text),),
+            created_at=now,
+            turn_id=turn_id,
+            attempt=attempt,
+            provenance="turnkeeper",
+            replay=False,
+        )
+        return Draft(MessageAppended(message), turn_id=turn_id, attempt=attempt)
+
+    async def _start_drafts(
+        self, actor: LaneActor, effect: Start, offers: list[Offer], now: float
+    ) -> list[Draft]:
+        """TurnStarted, the turn's message if this is its first start, and the offer that will follow."""
+        conversation = actor.conversation
+        submission = actor.requests.get(effect.turn_id)
+        if submission is None:
+            submission = await self._submission_of(conversation.conversation_id, effect.turn_id)
+        started = TurnStarted(
+            fence=effect.fence,
+            owner=self._owner,
+            lease_until=now + self._limits.lease_seconds,
+            why=effect.why,
+        )
+        drafts = [Draft(started, turn_id=effect.turn_id, attempt=effect.attempt, actor="dispatcher")]
+        if effect.fence == 1 and not effect.riding:
+            drafts.append(self.message_draft(submission, effect.attempt, now))
+        turn = Turn(
+            turn_id=effect.turn_id,
+            conversation_id=conversation.conversation_id,
+            submission_id=submission.submission_id,
+            state=TurnState.RUNNING,
+            place=0,
+            attempt=effect.attempt,
+            fence=effect.fence,
+            owner=self._owner,
+            mode=submission.request.mode,
+            user_id=submission.user_id,
+            producer=submission.request.producer,
+            agent=submission.request.agent,
+            created_at=submission.created_at,
+            started_at=now,
+        )
+        offers.append(Offer(turn=turn, conversation=conversation, request=submission.request, why=effect.why))
+        return drafts
+
+    def message_draft(self, submission: Submission, attempt: int, now: float) -> Draft:
+        """The submission's message, as it enters history."""
+        message = Message(
+            message_id=self._ids.make(id_kinds.MESSAGE),
+            role=USER,
+            parts=submission.request.parts,
+            created_at=now,
+            turn_id=submission.turn_id,
+            attempt=attempt,
+            submission_id=submission.submission_id,
+        )
+        return Draft(
+            MessageAppended(message),
+            turn_id=submission.turn_id,
+            attempt=attempt,
+            actor=f"user:{submission.user_id}",
+        )
+
+    def _remember(self, actor: LaneActor, events: Iterable[Event]) -> None:
+        """Keep the actor's own copies in step with what was committed."""
+        for event in events:
+            body = event.body
+            turn_id = event.turn_id
+            actor.conversation = replace(actor.conversation, last_seq=event.seq)
+            if turn_id is None:
+                continue
+            if isinstance(body, Submitted):
+                actor.receipts[turn_id] = ReceiptState.QUEUED
+                actor.requests[turn_id] = _as_submission(event.conversation_id, body, event.at)
+            elif isinstance(body, ReceiptMoved):
+                actor.receipts[turn_id] = body.state
+            elif isinstance(body, TurnEdited):
+                actor.requests.pop(turn_id, None)
+        held = {
+            *([actor.lane.holder.turn_id] if actor.lane.holder else []),
+            *[slot.turn_id for slot in actor.lane.queue],
+            *[rider.slot.turn_id for rider in actor.lane.riders],
+            *[slot.turn_id for slot in actor.lane.parked],
+        }
+        if len(actor.requests) > len(held):
+            actor.requests = {k: v for k, v in actor.requests.items() if k in held}
+            actor.receipts = {k: v for k, v in actor.receipts.items() if k in held}
+
+    def _perform(self, actor: LaneActor, effects: list[Effect], offers: list[Offer]) -> None:
+        """Everything that follows a commit. None of it waits."""
+        for effect in effects:
+            running = actor.running
+            if isinstance(effect, RiderWaits):
+                if running is not None:
+                    self._acts_on(self._bring_rider(running, effect.rider_id))
+            elif isinstance(effect, Interrupt):
+                if running is not None and running.fence.token == effect.fence:
+                    running.stop(effect.reason)
+            elif isinstance(effect, Abandon) and running is not None:
+                if running.fence == Fence(effect.turn_id, effect.fence):
+                    running.abandon()
+                    actor.running = None
+            elif (
+                isinstance(effect, Journal)
+                and isinstance(effect.body, TurnCancelled)
+                and running is not None
+                and effect.turn_id is not None
+            ):
+                running.drop_rider(effect.turn_id)
+        for offer in offers:
+            self._run(actor, offer)
+
+    def _acts_on(self, act: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(act)
+        self._acts.add(task)
+        task.add_done_callback(self._acts.discard)
+
+    async def _bring_rider(self, running: RunningTurn, rider_id: str) -> None:
+        turn = await self.store.turn(rider_id)
+        if turn is None or turn.parent != running.fence.turn_id:
+            return
+        submission = await self.store.submission(turn.submission_id)
+        if submission is not None:
+            running.add_rider(Rider(turn=turn, submission=submission))
+
+    # ------------------------------------------------------------------ running turns
+
+    def _run(self, actor: LaneActor, offer: Offer) -> None:
+        running = RunningTurn(self, offer, self._clock, self._ids)
+        receipt = actor.receipts.get(offer.turn.turn_id, ReceiptState.QUEUED)
+        running.accepted = receipt is not ReceiptState.QUEUED
+        running.confirmed = receipt is ReceiptState.CONFIRMED
+        actor.running = running
+        running.task = asyncio.ensure_future(self._carry_out(running))
+        for rider in actor.lane.riders:
+            if not rider.taken:
+                self._acts_on(self._bring_rider(running, rider.slot.turn_id))
+
+    async def _carry_out(self, running: RunningTurn) -> None:
+        """The task of a running turn: run, then end it. It never ends without the lane being told."""
+        outcome: Outcome
+        try:
+            runner = self._runner_of(running.offer.request.agent)
+            outcome = await runner.run(running)
+        except asyncio.CancelledError:
+            return
+        except Fenced:
+            self._release(running)
+            return
+        except TurnkeeperError as error:
+            outcome = FailedWith(
+                failure=Failure(kind=error.code, retryable=error.retryable, sentence=error.sentence)
+            )
+        except (
+            Exception
+        ) as error:  # the runner is somebody else's code: whatever it raises ends its turn only
+            log.exception("runner failed", extra={"turn_id": running.fence.turn_id})
+            outcome = FailedWith(
+                failure=Failure(
+                    kind="runner",
+                    retryable=True,
+                    sentence=f"The agent stopped with an error: {type(error).__name__}: {error}",
+                )
+            )
+        await self._finish(running, outcome)
+
+    async def _finish(self, running: RunningTurn, outcome: Outcome) -> None:
+        """Commit the outcome, the turn's end and the next turn's start together; keep trying while the store cannot."""
+        wait_seconds = 0.1
+        while True:
+            try:
+                await self._end(running, outcome)
+            except (Fenced, OutOfPlace, NotFound):
+                self._release(running)
+                return
+            except TurnkeeperError as error:
+                if not error.retryable:
+                    raise
+                log.warning("end not stored yet", extra={"turn_id": running.fence.turn_id, "why": error.code})
+                await self._clock.sleep(wait_seconds)
+                wait_seconds = min(wait_seconds * 2, 5.0)
+            else:
+                return
+
+    async def _end(self, running: RunningTurn, outcome: Outcome) -> None:
+        actor = await self.actor(running.conversation_id)
+        async with actor.lock:
+            if actor.running is not running:
+                raise Fenced(turn_id=running.fence.turn_id)
+            told = self._end_input(actor.lane, running, outcome)
+            actor.running = None
+            try:
+                await self._step_and_commit(
+                    actor,
+                    [told],
+                    running.drafts(outcome.bodies),
+                    fence=running.fence,
+                    points=("dispatch.before_end_commit", "dispatch.after_end_commit"),
+                )
+            except BaseException:
+                if actor.running is None:
+                    actor.running = running
+                raise
+
+    def _end_input(self, lane: Lane, running: RunningTurn, outcome: Outcome) -> inputs.Input:
+        at: dict[str, Any] = {
+            "turn_id": running.fence.turn_id,
+            "fence": running.fence.token,
+            "actor": running.actor,
+        }
+        if isinstance(outcome, Answered):
+            return inputs.Answer(reason=outcome.reason, promote_riders=outcome.promote_riders, **at)
+        if lane.phase is Phase.STOPPING:
+            return inputs.Halt(**at)
+        if isinstance(outcome, Needs):
+            return inputs.NeedPerson(needs=outcome.needs, hold=outcome.hold, **at)
+        if isinstance(outcome, FailedWith):
+            return inputs.Fail(failure=outcome.failure, **at)
+        if self._stopping:
+            return inputs.HandBack(**at)
+        return inputs.Fail(
+            failure=Failure(
+                kind="interrupted", retryable=True, sentence="The agent stopped without being asked to."
+            ),
+            **at,
+        )
+
+    def _release(self, running: RunningTurn) -> None:
+        """The attempt lost its lane; whoever holds it now goes on without it."""
+        actor = self._lanes.get(running.conversation_id)
+        if actor is not None and actor.running is running:
+            actor.running = None
+            self._lanes.pop(running.conversation_id, None)
+
+    async def report(
+        self, running: RunningTurn, told: Sequence[inputs.Reported], drafts: tuple[Draft, ...]
+    ) -> tuple[Event, ...]:
+        """Journal what a runner reports, under its fence."""
+        act = asyncio.ensure_future(self._report(running, told, drafts))
+        self._acts.add(act)
+        act.add_done_callback(self._acts.discard)
+        return await asyncio.shield(act)
+
+    async def _report(
+        self, running: RunningTurn, told: Sequence[inputs.Reported], drafts: tuple[Draft, ...]
+    ) -> tuple[Event, ...]:
+        actor = await self.actor(running.conversation_id)
+        async with actor.lock:
+            self._check_fence(actor, running)
+            now = self._clock.now()
+            lane = actor.lane
+            all_drafts: list[Draft] = []
+            for one in told:
+                lane, effects = step(lane, one, now)
+                all_drafts += [
+                    Draft(e.body, turn_id=e.turn_id, attempt=e.attempt, actor=e.actor)
+                    for e in effects
+                    if isinstance(e, Journal)
+                ]
+            all_drafts += drafts
+            progress = inputs.Progress(turn_id=running.fence.turn_id, fence=running.fence.token)
+            lane, _ = step(lane, progress, now)
+            events: tuple[Event, ...] = ()
+            if all_drafts:
+                batch = Batch(
+                    conversation_id=running.conversation_id,
+                    drafts=tuple(all_drafts),
+                    at=now,
+                    fence=running.fence,
+                )
+                events = await self.store.commit(batch)
+            actor.lane = lane
+            self._remember(actor, events)
+            self.broadcast.publish(running.conversation_id, events)
+            return events
+
+    def _check_fence(self, actor: LaneActor, running: RunningTurn) -> None:
+        holder = actor.lane.holder
+        if (
+            actor.running is not running
+            or holder is None
+            or Fence(holder.turn_id, holder.fence) != running.fence
+        ):
+            raise Fenced(turn_id=running.fence.turn_id)
+
+    def note_work(self, running: RunningTurn) -> None:
+        """Evidence of work without an event."""
+        actor = self._lanes.get(running.conversation_id)
+        if actor is None or actor.lock.locked() or actor.lane.holder is None:
+            return
+        progress = inputs.Progress(turn_id=running.fence.turn_id, fence=running.fence.token)
+        with contextlib.suppress(Fenced, OutOfPlace):
+            actor.lane, _ = step(actor.lane, progress, self._clock.now())
+
+    async def take_rider(self, running: RunningTurn, rider: Rider, drafts: tuple[Draft, ...]) -> None:
+        """The rider's message enters history; from here on it ends with the turn."""
+        actor = await self.actor(running.conversation_id)
+        async with actor.lock:
+            self._check_fence(actor, running)
+            now = self._clock.now()
+            evidence = {"taken_by": running.fence.turn_id}
+            told = inputs.TakeRider(
+                turn_id=running.fence.turn_id,
+                fence=running.fence.token,
+                rider_id=rider.turn.turn_id,
+                actor=running.actor,
+            )
+            submission = await self.store.submission(rider.submission.submission_id)
+            assert submission is not None
+            extra = (
+                self.message_draft(submission, rider.turn.attempt, now),
+                Draft(
+                    ReceiptMoved(ReceiptState.ACCEPTED, evidence),
+                    turn_id=rider.turn.turn_id,
+                    attempt=rider.turn.attempt,
+                    actor=running.actor,
+                ),
+                *drafts,
+            )
+            await self._step_and_commit(actor, [told], extra, fence=running.fence)
+
+    # ------------------------------------------------------------------ producers
+
+    async def submit(
+        self,
+        conversation: Conversation,
+        *,
+        key: str,
+        request: Request,
+        body_fingerprint: str | None = None,
+    ) -> tuple[dict[str, Any], bool]:
+        """Store a submission; returns its answer and whether it is a replay.
+
+        Errors: KeyInFlight, KeyReused, QueueFull, Stopping, and what the store raises. After an error
+        nothing is stored.
+        """
+        if self._stopping:
+            raise Stopping
+        conversation_id = conversation.conversation_id
+        user_id = request.principal.user_id
+        name = (user_id, conversation_id, key)
+        if name in self._storing:
+            raise KeyInFlight
+        now_fingerprint = body_fingerprint or fingerprint(request.parts, request.mode, request.options)
+        turn_id = self._ids.make(id_kinds.TURN)
+        body = Submitted(
+            submission_id=self._ids.make(id_kinds.SUBMISSION),
+            turn_id=turn_id,
+            key=key,
+            fingerprint=now_fingerprint,
+            request=request,
+        )
+        extra: list[Draft] = []
+        if not conversation.title and conversation.last_seq <= 1:
+            title = " ".join(plain_text(request.parts).split())[:TITLE_CHARS]
+            if title:
+                extra.append(Draft(ConversationRenamed(title), actor="turnkeeper"))
+        told = inputs.Submit(body=body, mode=request.mode, user_id=user_id, actor=f"user:{user_id}")
+        self._storing.add(name)
+        try:
+            failpoint("dispatch.before_submit_commit")
+            effects = await self.tell(conversation_id, told, extra=extra)
+            failpoint("dispatch.after_submit_commit")
+        except KeyTaken as taken:
+            return self._replay(taken.submission, now_fingerprint), True
+        except QueueFull:
+            known = await self.store.submission_by_key(user_id, conversation_id, key)
+            if known is None:
+                raise
+            return self._replay(known, now_fingerprint), True
+        finally:
+            self._storing.discard(name)
+        say = next(e for e in effects if isinstance(e, Say) and e.turn_id == turn_id)
+        answer = {
+            "turn_id": turn_id,
+            "submission_id": body.submission_id,
+            "outcome": say.outcome,
+            "position": say.position,
+        }
+        return answer, False
+
+    def _replay(self, known: Submission, now_fingerprint: str) -> dict[str, Any]:
+        if known.fingerprint != now_fingerprint:
+            raise KeyReused
+        assert known.answer is not None
+        return known.answer
+
+    async def change(self, turn: Turn, told: inputs.Input) -> list[Effect]:
+        """Tell the lane something about one turn; an ended turn answers TurnDecided with its state."""
+        if turn.state not in OPEN_STATES:
+            raise TurnDecided(state=str(turn.state), turn_id=turn.turn_id)
+        try:
+            return await self.tell(turn.conversation_id, told)
+        except NotWaiting:
+            now = await self.store.turn(turn.turn_id)
+            assert now is not None
+            raise TurnDecided(state=str(now.state), turn_id=turn.turn_id) from None
+
+    async def retry(self, turn: Turn, actor: str) -> Say:
+        """A failed turn runs again, as its next attempt."""
+        if turn.state is not TurnState.FAILED:
+            raise TurnDecided(state=str(turn.state), turn_id=turn.turn_id)
+        if self._stopping:
+            raise Stopping
+        told = inputs.Retry(slot=slot_of(turn), actor=actor)
+        effects = await self.tell(turn.conversation_id, told)
+        return next(e for e in effects if isinstance(e, Say) and e.turn_id == turn.turn_id)
+
+    async def append(self, conversation_id: str, *drafts: Draft) -> tuple[Event, ...]:
+        """Journal something about a conversation that no lane cares for."""
+        actor = await self.actor(conversation_id)
+        async with actor.lock:
+            batch = Batch(conversation_id=conversation_id, drafts=drafts, at=self._clock.now())
+            events = await self.store.commit(batch)
+            self._remember(actor, events)
+            self.broadcast.publish(conversation_id, events)
+            for event in events:
+                if isinstance(event.body, ConversationRenamed):
+                    actor.conversation = replace(actor.conversation, title=event.body.title)
+            return events
+
+    async def close_conversation(self, conversation_id: str, deleted: Draft) -> None:
+        """Stop what runs and start nobody; when the time to undo is over, the queue is cancelled."""
+        await self.tell(conversation_id, inputs.Close(actor=deleted.actor), extra=[deleted])
+        self._purges[conversation_id] = self._clock.now() + self._limits.undo_seconds
+
+    async def reopen_conversation(self, conversation_id: str, actor: str) -> None:
+        """Undo a deletion."""
+        self._purges.pop(conversation_id, None)
+        restored = Draft(ConversationRestored(), actor=actor)
+        await self.tell(conversation_id, inputs.Resume(actor=actor), extra=[restored])
+
+    # ------------------------------------------------------------------ beginning, passing of time, end
+
+    async def start(self) -> None:
+        """Rescue what earlier processes left, then begin to watch the time. Returns when all lanes are taken up."""
+        for conversation_id in await self.store.open_lanes():
+            await self.take_up(conversation_id)
+        self._loops = [
+            asyncio.ensure_future(self._forever(self.sweep, self._tick_seconds)),
+            asyncio.ensure_future(self._forever(self.renew, lambda: self._limits.lease_renew_seconds)),
+        ]
+
+    async def take_up(self, conversation_id: str) -> None:
+        """Rescue or re-attach the lane's holder if it is not ours, and start whoever waits."""
+        actor = await self.actor(conversation_id)
+        deleted_at = actor.conversation.deleted_at
+        if deleted_at is not None:
+            self._purges[conversation_id] = deleted_at + self._limits.undo_seconds
+        holder = actor.lane.holder
+        told: inputs.Input = inputs.Tick()
+        if holder is not None and actor.running is None and actor.lane.phase is not Phase.WAITING:
+            self.recovered += 1
+            if await self._outlived(holder.turn_id):
+                told = inputs.Reattach(turn_id=holder.turn_id)
+            else:
+                told = inputs.Rescue(turn_id=holder.turn_id)
+        async with actor.lock:
+            if isinstance(told, inputs.Tick):
+                await self._step_and_commit(actor, [told])
+                return
+            await self._step_and_commit(
+                actor,
+                [told],
+                points=("dispatch.before_rescue_commit", "dispatch.after_rescue_commit"),
+            )
+
+    async def _outlived(self, turn_id: str) -> bool:
+        turn = await self.store.turn(turn_id)
+        assert turn is not None
+        try:
+            runner = self._runner_of(turn.agent)
+        except TurnkeeperError:
+            return False
+        outlived = getattr(runner, "outlived", None)
+        return outlived is not None and await outlived(turn)
+
+    def _tick_seconds(self) -> float:
+        """Until the next look: sooner if a lane has a time to keep."""
+        now = self._clock.now()
+        times = [now + self._limits.sweep_seconds, *self._purges.values()]
+        times += [at for actor in self._lanes.values() if (at := wake_at(actor.lane)) is not None]
+        return max(0.05, min(1.0, min(times) - now))
+
+    async def _forever(self, act: Callable[[], Awaitable[None]], seconds: Callable[[], float]) -> None:
+        while True:
+            await self._clock.sleep(seconds())
+            try:
+                await act()
+            except TurnkeeperError as error:
+                log.warning("will try again", extra={"why": error.sentence})
+
+    async def sweep(self) -> None:
+        """Look at every lane again, whatever was or was not announced (G4)."""
+        now = self._clock.now()
+        for conversation_id, actor in list(self._lanes.items()):
+            lane = actor.lane
+            at = wake_at(lane)
+            due = at is not None and at <= now
+            free = lane.holder is None and lane.queue and lane.paused is None
+            if (due or free) and not self._stopping:
+                await self.tell(conversation_id, inputs.Tick())
+            elif lane.phase in RUNNING_PHASES and actor.running is None and not actor.lock.locked():
+                await self._recheck_holder(actor)
+        for conversation_id, at in list(self._purges.items()):
+            if at <= now:
+                del self._purges[conversation_id]
+                await self.tell(conversation_id, inputs.Purge())
+
+    async def _recheck_holder(self, actor: LaneActor) -> None:
+        """A lane that is held although nobody here runs it: by a dead process, or by another living one."""
+        if actor.lane.phase is Phase.WAITING or actor.lane.holder is None:
+            return
+        turn = await self.store.turn(actor.lane.holder.turn_id)
+        if turn is not None and turn.state is TurnState.RUNNING:
+            ours = (turn.lease_until or 0.0) <= self._clock.now() or turn.owner == self._owner
+            if ours and not actor.lock.locked() and actor.running is None:
+                await self.take_up(actor.conversation.conversation_id)
+            return
+        self._lanes.pop(actor.conversation.conversation_id, None)
+
+    async def renew(self) -> None:
+        """Renew the leases of what runs here; end what has lost its lease."""
+        running = {a.running.fence: a.running for a in self._lanes.values() if a.running is not None}
+        if not running:
+            return
+        until = self._clock.now() + self._limits.lease_seconds
+        held = set(await self.store.renew_leases(list(running), until))
+        for fence, turn in running.items():
+            if fence not in held:
+                actor = self._lanes.get(turn.conversation_id)
+                if actor is not None and actor.running is turn and not actor.lock.locked():
+                    turn.abandon()
+                    self._release(turn)
+
+    @property
+    def running_count(self) -> int:
+        """How many turns run here."""
+        return sum(actor.running is not None for actor in self._lanes.values())
+
+    async def close(self, grace_seconds: float | None = None) -> None:
+        """Take nothing more, let running turns reach a good point, hand the others back."""
+        self._stopping = True
+        for loop in self._loops:
+            loop.cancel()
+        grace = self._limits.shutdown_grace_seconds if grace_seconds is None else grace_seconds
+        tasks: list[asyncio.Task[None]] = []
+        for actor in list(self._lanes.values()):
+            if actor.running is not None and actor.running.task is not None:
+                actor.running.stop("shutdown")
+                tasks.append(actor.running.task)
+        if tasks and grace > 0:
+            await asyncio.wait(tasks, timeout=grace)
+        for actor in list(self._lanes.values()):
+            while actor.running is not None:
+                running = actor.running
+                await self._hand_back(actor, running)
+        if self._acts:
+            await asyncio.wait(self._acts)
+        await asyncio.gather(*self._loops, return_exceptions=True)
+
+    async def _hand_back(self, actor: LaneActor, running: RunningTurn) -> None:
+        running.abandon()
+        async with actor.lock:
+            if actor.running is not running:
+                return
+            actor.running = None
+            told = inputs.HandBack(turn_id=running.fence.turn_id, fence=running.fence.token)
+            with contextlib.suppress(Fenced, OutOfPlace):
+                await self._step_and_commit(actor, [told], fence=running.fence)
+
+
+__all__ = ["Dispatcher", "LaneActor", "Limits", "Principal", "Stopped", "fingerprint"]
