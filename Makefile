@@ -3,10 +3,13 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
-WORKERS ?= auto
-DATA ?= data
-# Local flags for `turnkeeper serve`
-serve = --data $(DATA) $(if $(PORT),--port $(PORT)) $(if $(HOST),--host $(HOST)) $(if $(AGENTS),--agents $(AGENTS)) $(ARGS)
+# Given on the command line only: many desks export a PORT of their own.
+WORKERS = auto
+DATA = data
+PORT =
+AGENTS =
+ARGS =
+serve = --data $(DATA) $(if $(PORT),--port $(PORT)) $(if $(AGENTS),--agents $(AGENTS)) $(ARGS)
 # A desk runs all tests on all cores; those that measure, or that need both cores, run alone after them.
 pytest = $(PY) -m pytest -p no:cacheprovider
 together = -n $(WORKERS) --dist loadgroup
