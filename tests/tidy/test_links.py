@@ -74,6 +74,44 @@ def test_the_picture_of_the_rooms_shows_every_room() -> None:
 
 def test_the_glossary_explains_every_word_of_the_design() -> None:
     explained = set(re.findall(r"\*\*([^*]+)\*\*", text(ROOT / "docs" / "glossary.md")))
-    words = ["conversation", "turn", "round", "attempt", "message", "part", "delta", "submission", "producer", "steer", "rider", "lane", "position", "lease", "dispatcher", "runner", "journal", "event", "seq", "cursor", "projection", "history", "feed", "timeline", "transcript", "evidence", "anchor", "reconcile", "receipt", "promotion", "backstop", "parked", "superseded", "retained", "drift", "rescue", "failpoint"]
+    words = [
+        "conversation",
+        "turn",
+        "round",
+        "attempt",
+        "message",
+        "part",
+        "delta",
+        "submission",
+        "producer",
+        "steer",
+        "rider",
+        "lane",
+        "position",
+        "lease",
+        "dispatcher",
+        "runner",
+        "journal",
+        "event",
+        "seq",
+        "cursor",
+        "projection",
+        "history",
+        "feed",
+        "timeline",
+        "transcript",
+        "evidence",
+        "anchor",
+        "reconcile",
+        "receipt",
+        "promotion",
+        "backstop",
+        "parked",
+        "superseded",
+        "retained",
+        "drift",
+        "rescue",
+        "failpoint",
+    ]
     phrases = ["fencing token", "native session", "evidence gate", "continuity notice"]
     assert [word for word in words + phrases if word not in explained] == []
