@@ -476,25 +476,27 @@ def submission(row: SubmissionRow, submitted: Submitted, edited: TurnEdited | No
     )
 
 
-def tool_call(row: CallRow, intended: Event, returned: Event | None) -> ToolCallRow:
+def tool_call(
+    row: CallRow,
+    intended: ToolIntended,
+    intended_at: float,
+    returned: ToolReturned | None,
+    decided_at: float | None,
+) -> ToolCallRow:
     """The line of the ledger with arguments and result."""
-    intent = intended.body
-    assert isinstance(intent, ToolIntended)
-    call = ToolCallRow(
+    return ToolCallRow(
         call_id=row.call_id,
         turn_id=row.turn_id,
         conversation_id=row.conversation_id,
         attempt=row.attempt,
         round=row.round,
-        name=intent.name,
-        arguments=intent.arguments,
+        name=intended.name,
+        arguments=intended.arguments,
         effect=row.effect,
         idempotency_key=row.idempotency_key,
         disposition=row.disposition,
-        intended_at=intended.at,
+        result=None if returned is None else returned.result,
+        is_error=False if returned is None else returned.is_error,
+        intended_at=intended_at,
+        decided_at=decided_at,
     )
-    if returned is None:
-        return call
-    outcome = returned.body
-    assert isinstance(outcome, ToolReturned)
-    return replace(call, result=outcome.result, is_error=outcome.is_error, decided_at=returned.at)

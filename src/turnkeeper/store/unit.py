@@ -16,7 +16,7 @@ import msgspec
 from turnkeeper.conversation.events import ConversationCreated, Event, MessageAppended, Submitted
 from turnkeeper.conversation.turns import Conversation, TurnState
 from turnkeeper.errors import Conflict, Fenced, LaneMoved, NotFound
-from turnkeeper.port.store import Batch, Fence
+from turnkeeper.port.store import AttachmentRow, Batch, Fence, OutboxRow, TokenRow, UserRow
 from turnkeeper.store.rows import (
     PROJECT,
     CallRow,
@@ -48,6 +48,16 @@ class Stored(Protocol):
         ...
 
 
+class ValueRow(msgspec.Struct, frozen=True):
+    """A small named value."""
+
+    name: str
+    value: bytes
+
+
+LooseRow = UserRow | TokenRow | AttachmentRow | OutboxRow | ValueRow
+
+
 class Unit:
     """Changed rows over `stored`; itself something to lay a further unit over."""
 
@@ -64,6 +74,8 @@ class Unit:
         self.marks: list[MarkRow] = []
         self.ledger: list[CallRow | OutcomeRow] = []
         self.links: dict[tuple[str, str], None] = {}
+        self.loose: list[LooseRow] = []
+        """Rows that belong to no conversation, to be added or replaced."""
 
     # -- reading
 
@@ -133,10 +145,13 @@ class Unit:
         self.marks += upper.marks
         self.ledger += upper.ledger
         self.links |= upper.links
+        self.loose += upper.loose
 
     def set_conversation(self, conversation_id: str, **columns: Any) -> None:
-        """Change columns of a conversation that is in this unit."""
-        self.conversations[conversation_id] = replace(self.conversations[conversation_id], **columns)
+        """Change columns of a conversation that exists."""
+        row = self.conversation_row(conversation_id)
+        assert row is not None, conversation_id
+        self.conversations[conversation_id] = replace(row, **columns)
 
 
 def _begin(batch: Batch, unit: Unit) -> Conversation:

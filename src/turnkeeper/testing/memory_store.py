@@ -18,7 +18,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from turnkeeper.conversation import codec
-from turnkeeper.conversation.events import Event, MessageAppended, Submitted, TurnEdited
+from turnkeeper.conversation.events import (
+    Event,
+    MessageAppended,
+    Submitted,
+    ToolIntended,
+    ToolReturned,
+    TurnEdited,
+)
 from turnkeeper.conversation.messages import Message
 from turnkeeper.conversation.turns import OPEN_STATES, Conversation, Submission, ToolCallRow, Turn, TurnState
 from turnkeeper.errors import BadInput, Conflict, LaneMoved, Stopping, TurnkeeperError
@@ -221,6 +228,15 @@ class _Data:
         body = self.at(row.position).body
         assert isinstance(body, MessageAppended)
         return flagged(body.message, row.standing, row.display, row.replay)
+
+    def call_of(self, row: CallRow) -> ToolCallRow:
+        intended = self.at(row.intent_position)
+        returned = None if row.outcome_position is None else self.at(row.outcome_position)
+        assert isinstance(intended.body, ToolIntended)
+        if returned is None:
+            return tool_call(row, intended.body, intended.at, None, None)
+        assert isinstance(returned.body, ToolReturned)
+        return tool_call(row, intended.body, intended.at, returned.body, returned.at)
 
 
 class MemoryStore:
@@ -426,14 +442,7 @@ class MemoryStore:
         """See the port."""
         data = self._open()
         rows = [data.calls[key] for key in data.calls_of.get(turn_id, ())]
-        return tuple(
-            tool_call(
-                row,
-                data.at(row.intent_position),
-                None if row.outcome_position is None else data.at(row.outcome_position),
-            )
-            for row in rows
-        )
+        return tuple(data.call_of(row) for row in rows)
 
     # -- rows that belong to no conversation
 
