@@ -102,6 +102,14 @@ class Settings(BaseSettings):
     """Longest run of a tool that names no time of its own."""
     tool_result_bytes_max: Bytes = 100_000
     """Most bytes of a tool result in the feed; more is cut, visibly."""
+    tool_stop_grace_seconds: Seconds = 2.0
+    """How long tools that run when their turn is stopped may take to give their result."""
+    calls_per_round_max: Count = 256
+    """Most tool calls of one message that are run; the others are refused, visibly."""
+    parallel_calls_max: Count = 16
+    """Most tool calls of one turn that run at the same time."""
+    arguments_bytes_max: Bytes = 1_000_000
+    """Most bytes of the arguments of one tool call."""
     draft_interval_seconds: Seconds = 0.5
     """The text of a running answer is journaled at least this often."""
     draft_bytes: Bytes = 4_000

@@ -1,0 +1,82 @@
+"""The text of a running answer, shown at once and journaled in time.
+
+Kill -9 may lose the last 500 ms or 4 kB of it and nothing else (DESIGN 5.3). Saving never holds up the
+stream: one save is under way at most, and the next one carries the whole text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from turnkeeper.errors import Unavailable
+from turnkeeper.port.clock import Clock
+
+Save = Callable[[str], Awaitable[None]]
+
+
+class DraftKeeper:
+    """Collects the text of one model call and has it saved in time by `save(whole text)`.
+
+    `finish` must be awaited before anything else of the round is journaled.
+    """
+
+    def __init__(self, save: Save, clock: Clock, *, interval_seconds: float, size_bytes: int) -> None:
+        self._save = save
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._size_bytes = size_bytes
+        self._pieces: list[str] = []
+        self._unsaved_bytes = 0
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def text(self) -> str:
+        """Everything so far."""
+        return "".join(self._pieces)
+
+    def add(self, text: str) -> None:
+        """More words came. Raises what an earlier save raised."""
+        self._pieces.append(text)
+        self._unsaved_bytes += len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep())
+        elif self._task.done():
+            self._task.result()
+        if self._unsaved_bytes >= self._size_bytes:
+            self._wake.set()
+
+    async def finish(self) -> None:
+        """Stop saving; a save under way is waited for. Raises what it raised."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._interval_seconds = -1.0
+        self._wake.set()
+        await task
+
+    async def _keep(self) -> None:
+        while self._interval_seconds >= 0:
+            timer = asyncio.ensure_future(self._clock.sleep(self._interval_seconds))
+            woken = asyncio.ensure_future(self._wake.wait())
+            try:
+                await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                timer.cancel()
+                woken.cancel()
+            if self._interval_seconds < 0:
+                return
+            self._wake.clear()
+            if self._unsaved_bytes:
+                await self._save_now()
+
+    async def _save_now(self) -> None:
+        size = self._unsaved_bytes
+        self._unsaved_bytes = 0
+        try:
+            await self._save(self.text)
+        except Unavailable:
+            self._unsaved_bytes += (
+                size  # the next save carries it; the round's own commit says if it never works
+            )

@@ -1,0 +1,255 @@
+"""The beginning of an attempt: what an earlier one left behind is put in order before anything new is done.
+
+Half a text is kept for the eye. Open calls are decided one by one: by a person's decision where there is
+one, else by their effect (DESIGN 5.5). What comes out is either an outcome for the turn, or the calls that
+are to be run now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from turnkeeper.agent import texts
+from turnkeeper.agent.calls import Job
+from turnkeeper.agent.definition import AgentDefinition
+from turnkeeper.agent.journal import TurnJournal
+from turnkeeper.agent.ledger import DENIED, EXPIRED
+from turnkeeper.agent.plan import Treatment, treat
+from turnkeeper.agent.so_far import ASKED, DID_NOT_HAPPEN, STARTED_OVER, Call
+from turnkeeper.conversation import events as ev
+from turnkeeper.conversation.messages import ASSISTANT, INTERRUPTED, TOOL
+from turnkeeper.conversation.parts import Text
+from turnkeeper.conversation.turns import Disposition, Effect, Failure
+from turnkeeper.port.runner import FailedWith, Needs
+from turnkeeper.settings import Settings
+from turnkeeper.tool import Outcome, Tool, ask_whether_it_happened
+
+HAPPENED = "it_happened"
+DID_NOT = "it_did_not"
+RUN_AGAIN = "run_again"
+GIVE_UP = "give_up"
+GO_ON = "go_on"
+START_OVER = "start_over"
+
+ANSWERS_WHAT_HAPPENED = (HAPPENED, DID_NOT, RUN_AGAIN, GIVE_UP)
+ANSWERS_OLD_RESULTS = (GO_ON, START_OVER, GIVE_UP)
+
+
+async def enter(
+    journal: TurnJournal, definition: AgentDefinition, tools: Mapping[str, Tool], settings: Settings
+) -> FailedWith | Needs | list[Job]:
+    """Put in order what earlier attempts of this turn left. The events are added, not yet recorded."""
+    _keep_half(journal)
+    choice = _choice(journal)
+    if choice == GIVE_UP:
+        return FailedWith(failure=Failure(kind="interrupted", retryable=False, sentence=texts.gave_up()))
+    if choice == START_OVER:
+        _start_over(journal)
+    elif question := _ask_about_age(journal, settings, choice):
+        return question
+    return await _decide_open_calls(journal, definition, tools, choice)
+
+
+def _keep_half(journal: TurnJournal) -> None:
+    """Keep the half-written text of a round that died with its process: to be seen, never fed."""
+    so_far = journal.so_far
+    if so_far.open_round is not None and so_far.draft.strip():
+        half = journal.message(
+            ASSISTANT,
+            Text(so_far.draft),
+            round=so_far.open_round,
+            provenance="model",
+            replay=False,
+            standing=INTERRUPTED,
+        )
+        journal.add(ev.MessageAppended(half))
+
+
+def _choice(journal: TurnJournal) -> str | None:
+    """What a person chose, if this attempt continues a turn that asked for an action."""
+    decisions = journal.so_far.decisions
+    choice = decisions[-1].get("choice") if decisions else None
+    return choice if isinstance(choice, str) else None
+
+
+def _start_over(journal: TurnJournal) -> None:
+    """Leave the earlier rounds of this turn aside: they stay visible and are no longer fed."""
+    journal.add(
+        ev.Noticed(STARTED_OVER, "A person chose to start this turn over; its earlier rounds are left aside.")
+    )
+    for message in list(journal.messages):
+        if message.turn_id == journal.turn_id and message.role in (ASSISTANT, TOOL) and message.replay:
+            journal.add(ev.MessageMarked(message.message_id, replay=False, why=STARTED_OVER))
+
+
+def _ask_about_age(journal: TurnJournal, settings: Settings, choice: str | None) -> Needs | None:
+    """A retry by a person, later than the resume window after the newest result: let the person choose."""
+    so_far = journal.so_far
+    kept = [call.decided_at for call in so_far.kept_results() if call.decided_at is not None]
+    if so_far.retried_at is None or not kept or choice is not None:
+        return None
+    age = so_far.retried_at - max(kept)
+    if age <= settings.resume_window_seconds:
+        return None
+    return Needs(
+        needs={
+            "kind": "action_required",
+            "question": "old_results",
+            "sentence": texts.results_are_old(age, len(kept)),
+            "age_seconds": round(age),
+            "results": len(kept),
+            "choices": list(ANSWERS_OLD_RESULTS),
+        }
+    )
+
+
+async def _decide_open_calls(
+    journal: TurnJournal, definition: AgentDefinition, tools: Mapping[str, Tool], choice: str | None
+) -> FailedWith | Needs | list[Job]:
+    jobs: list[Job] = []
+    asked: list[Call] = []
+    for call in journal.so_far.open_calls():
+        tool = tools.get(call.call.name)
+        if call.approval_id is not None and not call.intended:
+            _decide_approval(journal, call, tool, jobs)
+            continue
+        if call.intended and choice is not None:
+            _obey(journal, call, tool, choice, jobs)
+            continue
+        treatment: Treatment | None = treat(
+            call,
+            exists=tool is not None,
+            has_check=tool is not None and tool.did_it_happen is not None,
+            policy=definition.policies.crash,
+        )
+        why = "the agent no longer has that tool" if tool is None else "it may have an effect"
+        if treatment is Treatment.ASK_TOOL:
+            assert tool is not None
+            verdict, why = await ask_whether_it_happened(
+                tool, call.key, call.call.arguments, clock=journal.turn.clock
+            )
+            treatment = _after_asking(journal, call, verdict, why, definition)
+        if treatment in (Treatment.RUN, Treatment.RUN_AGAIN) and tool is not None:
+            journal.intend(call, tool.effect)
+            jobs.append(Job(call, tool))
+        elif treatment is Treatment.RUN:
+            journal.refuse(call, texts.unknown_tool(call.call.name, tuple(tools)), "unknown_tool")
+        elif treatment is Treatment.CLOSE_UNKNOWN:
+            unknown = texts.outcome_unknown(call.call.name, why)
+            journal.settle(
+                call,
+                Outcome(disposition=Disposition.UNKNOWN, content=unknown, is_error=True, why="crash"),
+                synthetic=True,
+            )
+        elif treatment in (Treatment.ASK_PERSON, Treatment.FAIL):
+            asked.append(call)
+    if not asked:
+        return jobs
+    return _stop_for(journal, asked, definition)
+
+
+def _stop_for(journal: TurnJournal, asked: list[Call], definition: AgentDefinition) -> FailedWith | Needs:
+    """Ask a person about calls of unknown outcome, or end the turn, as the policy says."""
+    names = tuple(sorted({call.call.name for call in asked}))
+    if treat(asked[0], exists=False, has_check=False, policy=definition.policies.crash) is Treatment.FAIL:
+        for call in asked:
+            unknown = texts.outcome_unknown(call.call.name, "it may have an effect")
+            journal.settle(
+                call,
+                Outcome(disposition=Disposition.UNKNOWN, content=unknown, is_error=True, why="crash"),
+                synthetic=True,
+            )
+        return FailedWith(
+            failure=Failure(kind="crash", retryable=True, sentence=texts.crash_policy_fails(names))
+        )
+    for call in asked:
+        if call.disposition is not Disposition.UNKNOWN:
+            content = texts.waits_for_answer(call.call.name)
+            journal.add(
+                ev.ToolReturned(
+                    call_id=call.id, disposition=Disposition.UNKNOWN, result=content, is_error=True, why=ASKED
+                )
+            )
+            journal.hold_place(call, content)
+    return Needs(
+        needs={
+            "kind": "action_required",
+            "question": "what_happened",
+            "sentence": texts.what_happened(names),
+            "calls": [
+                {"call_id": c.id, "name": c.call.name, "arguments": c.call.arguments, "key": c.key}
+                for c in asked
+            ],
+            "choices": list(ANSWERS_WHAT_HAPPENED),
+        },
+        hold=definition.policies.parked == "hold",
+    )
+
+
+def _after_asking(
+    journal: TurnJournal, call: Call, verdict: bool | None, why: str, definition: AgentDefinition
+) -> Treatment | None:
+    """What the tool's own check means for its call."""
+    if verdict is None:
+        return treat(call, exists=False, has_check=False, policy=definition.policies.crash)
+    if not verdict:
+        return Treatment.RUN_AGAIN
+    done = Outcome(disposition=Disposition.DONE, content=texts.happened(call.call.name, why), why="checked")
+    journal.settle(call, done, synthetic=True)
+    return None
+
+
+def _decide_approval(journal: TurnJournal, call: Call, tool: Tool | None, jobs: list[Job]) -> None:
+    """Run a call that was approved, close one that was not; one that nobody decided on goes on waiting."""
+    assert call.approval_id is not None
+    decision = call.decision
+    if decision is None and call.expires_at is not None and journal.turn.clock.now() >= call.expires_at:
+        decision = "expired"
+        journal.add(ev.ApprovalDecided(approval_id=call.approval_id, decision=decision, by="turnkeeper"))
+    if decision is None:
+        return
+    if decision == "approve" and tool is not None:
+        journal.intend(call, tool.effect)
+        jobs.append(Job(call, tool))
+    elif decision == "approve":
+        journal.refuse(call, texts.unknown_tool(call.call.name, ()), "unknown_tool")
+    elif decision == "deny":
+        journal.refuse(call, texts.denied(call.call.name), DENIED)
+    else:
+        journal.refuse(call, texts.approval_expired(call.call.name), EXPIRED)
+
+
+def _obey(journal: TurnJournal, call: Call, tool: Tool | None, choice: str, jobs: list[Job]) -> None:
+    """Do with a call of unknown outcome what a person said."""
+    name = call.call.name
+    if choice == RUN_AGAIN and tool is not None:
+        journal.intend(call, tool.effect)
+        jobs.append(Job(call, tool))
+        return
+    if choice == HAPPENED:
+        known = Outcome(
+            disposition=Disposition.DONE, content=texts.happened(name, "a person says so"), why="person"
+        )
+    elif choice == DID_NOT:
+        known = Outcome(
+            disposition=Disposition.FAILED,
+            content=texts.did_not_happen(name, "a person says so"),
+            is_error=True,
+            why=DID_NOT_HAPPEN,
+        )
+    else:
+        known = Outcome(
+            disposition=Disposition.UNKNOWN,
+            content=texts.outcome_unknown(name, "nobody could say what happened"),
+            is_error=True,
+            why="crash",
+        )
+    journal.settle(call, known, synthetic=True)
+
+
+def needs_approval(tool: Tool, definition: AgentDefinition) -> bool:
+    """Whether each call of `tool` must be approved by a person."""
+    policies = definition.policies
+    if tool.must_ask or tool.name in policies.ask or "*" in policies.ask:
+        return True
+    return tool.effect is Effect.DESTRUCTIVE and tool.name not in policies.trust

@@ -1,0 +1,108 @@
+"""One model call: its deltas shown, its text drafted, and what it came to as one value."""
+
+from __future__ import annotations
+
+import msgspec
+
+from turnkeeper.agent.drafts import DraftKeeper
+from turnkeeper.agent.journal import TurnJournal
+from turnkeeper.conversation.events import DraftSaved
+from turnkeeper.conversation.messages import Message
+from turnkeeper.conversation.turns import Failure, Usage
+from turnkeeper.port.provider import (
+    CallDelta,
+    ModelCall,
+    Provider,
+    ProviderFailed,
+    Reply,
+    TextDelta,
+    ThinkingDelta,
+)
+from turnkeeper.settings import Settings
+
+
+class Streamed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model call came to: a reply, or a failure with what had arrived."""
+
+    reply: Reply | None = None
+    failure: Failure | None = None
+    partial: Message | None = None
+    usage: Usage | None = None
+    seconds: float = 0.0
+    first_token_seconds: float | None = None
+
+
+class RoundStream:
+    """One model call under way. `text` is what was shown of it, also after it was cancelled."""
+
+    def __init__(self, journal: TurnJournal, settings: Settings, round_: int) -> None:
+        self._journal = journal
+        self._turn = turn = journal.turn
+        self._round = round_
+        self._shown_chars = 0
+        self.drafts = DraftKeeper(
+            self._save,
+            turn.clock,
+            interval_seconds=settings.draft_interval_seconds,
+            size_bytes=settings.draft_bytes,
+        )
+
+    @property
+    def text(self) -> str:
+        """The words shown so far."""
+        return self.drafts.text
+
+    async def run(self, provider: Provider, call: ModelCall) -> Streamed:
+        """Make the call to its end. Cancelling it breaks the connection."""
+        clock = self._turn.clock
+        began = clock.monotonic()
+        first: float | None = None
+        events = provider.stream(call)
+        try:
+            async for event in events:
+                if first is None:
+                    first = clock.monotonic() - began
+                if isinstance(event, Reply):
+                    await self.drafts.finish()
+                    return Streamed(
+                        reply=event,
+                        usage=event.usage,
+                        seconds=clock.monotonic() - began,
+                        first_token_seconds=first,
+                    )
+                self._show(event)
+        except ProviderFailed as failed:
+            await self.drafts.finish()
+            return Streamed(
+                failure=failed.failure,
+                partial=failed.partial,
+                usage=failed.usage,
+                seconds=clock.monotonic() - began,
+                first_token_seconds=first,
+            )
+        finally:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+        await self.drafts.finish()
+        cut = Failure(
+            kind="connection",
+            retryable=True,
+            sentence="The model's stream ended without an end. Trying again may help.",
+        )
+        return Streamed(failure=cut, seconds=clock.monotonic() - began, first_token_seconds=first)
+
+    def _show(self, event: object) -> None:
+        if isinstance(event, TextDelta):
+            self._turn.delta("text", {"text": event.text, "round": self._round, "offset": self._shown_chars})
+            self._shown_chars += len(event.text)
+            self.drafts.add(event.text)
+        elif isinstance(event, ThinkingDelta):
+            self._turn.delta("thinking", {"text": event.text, "round": self._round})
+        elif isinstance(event, CallDelta):
+            shown = {"index": event.index, "name": event.name, "arguments_text": event.arguments_text}
+            self._turn.delta("call", {**shown, "round": self._round})
+
+    async def _save(self, text: str) -> None:
+        evidence = None if self._journal.so_far.confirmed else {"kind": "draft", "round": self._round}
+        await self._journal.record(DraftSaved(self._round, text), confirmed=evidence)
