@@ -22,6 +22,8 @@ tells whether sending the same thing again can help.
     ├── LaneMoved                    409  (internal: another writer stepped this lane first)
     ├── ConfigError                  a file or flag cannot be used; exit code 2
     │   ├── AgentsFileInvalid  ScriptInvalid  SettingInvalid
+    ├── TerminalError                503  a pane cannot be used; an answer of its own for each cause
+    │   ├── TerminalMissing  CannotStart  PaneDead  PaneGone  TerminalTrouble
     └── StoreError                   a store cannot be opened; exit code 2
         ├── StoreNewer  StoreInUse  StoreUnsafeMount  StoreDamaged
 """
@@ -270,6 +272,44 @@ class SettingInvalid(ConfigError):
     """The setting {name} cannot be used: {why}."""
 
     code = "setting_invalid"
+
+
+class TerminalError(TurnkeeperError):
+    """The terminal cannot be used: {why}."""
+
+    code = "terminal"
+    status = 503
+
+
+class TerminalMissing(TerminalError):
+    """Command-line agents need tmux {needed} or newer: {why}. Install it (Debian: apt-get install tmux; macOS: brew install tmux)."""
+
+    code = "terminal_missing"
+
+
+class CannotStart(TerminalError):
+    """The program could not be started: {why}."""
+
+    code = "cannot_start"
+
+
+class PaneDead(TerminalError):
+    """The program in the terminal has ended: {why}."""
+
+    code = "pane_dead"
+
+
+class PaneGone(TerminalError):
+    """The terminal is gone: {why}."""
+
+    code = "pane_gone"
+
+
+class TerminalTrouble(TerminalError):
+    """The terminal did not do what it was asked to: {why}. What became of the program is not known."""
+
+    code = "terminal_trouble"
+    retryable = True
 
 
 class StoreError(TurnkeeperError):
