@@ -377,7 +377,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 class Draft(msgspec.Struct, frozen=True):
     """An event before it is stored: the store gives it its seq."""
 
-    body: Body
+    body: Body | Unknown
     turn_id: str | None = None
     attempt: int = 0
     actor: str = "turnkeeper"

@@ -198,10 +198,9 @@ def store_batch(batch: Batch, unit: Unit) -> tuple[Event, ...]:
         seq += 1
         position += 1
         body = draft.body
-        kind = type(body)
-        if kind is MessageAppended:
-            body = MessageAppended(replace(body.message, seq=seq))  # type: ignore[attr-defined]
-        elif kind is Submitted and not body.place:  # type: ignore[attr-defined]
+        if isinstance(body, MessageAppended):
+            body = MessageAppended(replace(body.message, seq=seq))
+        elif isinstance(body, Submitted) and not body.place:
             body = replace(body, place=seq)
         event = Event(
             conversation_id=conversation_id,
@@ -214,7 +213,7 @@ def store_batch(batch: Batch, unit: Unit) -> tuple[Event, ...]:
             position=position,
         )
         unit.events.append(event)
-        project = PROJECT.get(kind)
+        project = PROJECT.get(type(body))
         if project is not None:
             project(event, unit)
     unit.last_position = position

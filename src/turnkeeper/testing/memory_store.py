@@ -456,6 +456,9 @@ class MemoryStore:
 
     async def put_token(self, token: TokenRow) -> None:
         """See the port."""
+        found = await self.token_by_hash(token.sha256)
+        if found is not None and found.token_id != token.token_id:
+            raise Conflict(f"There is already a token of this secret ({found.token_id}).")
         await self._put(self._open().tokens, token.token_id, token)
 
     async def token_by_hash(self, sha256: str) -> TokenRow | None:
