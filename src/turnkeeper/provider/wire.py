@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -300,6 +301,16 @@ def read_block(part: Part) -> dict[str, Any] | None:
     except msgspec.DecodeError:
         return None  # a lone surrogate: such a block cannot go back as it came (A23)
     return block if isinstance(block, dict) else None
+
+
+def raw_block(block: Json) -> msgspec.Raw:
+    """A received block as it is kept: compact JSON, keys in the order they came, odd characters escaped."""
+    try:
+        data = msgspec.json.encode(block)
+    except (UnicodeEncodeError, RecursionError, msgspec.MsgspecError):
+        return msgspec.Raw(json.dumps(block, separators=(",", ":")).encode("ascii"))
+    # The codec's mark for odd characters must not stand in raw JSON.
+    return msgspec.Raw(data.replace("\ue000".encode(), b"\\ue000"))
 
 
 # --- results and files
