@@ -1,0 +1,34 @@
+"""Waiting in tests: for a condition, with a deadline and a sentence; never for a time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 0.02
+"""Between two looks. Only how soon a test goes on depends on it, never whether it passes."""
+
+
+async def until(
+    condition: Callable[[], Awaitable[T] | T], what: str = "the condition", *, seconds: float = 30.0
+) -> T:
+    """Return the first true value of `condition`; raise TimeoutError naming `what` and the last value.
+
+    `seconds` is how long a broken run may take, not how long a good one does: be generous.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            msg = f"{what} did not come within {seconds:g} s; last seen: {value!r}"
+            raise TimeoutError(msg)
+        await asyncio.sleep(LOOK_SECONDS)
