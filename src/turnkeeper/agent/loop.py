@@ -34,7 +34,7 @@ from turnkeeper.conversation.turns import Effect, Failure
 from turnkeeper.errors import Fenced, TurnkeeperError
 from turnkeeper.failpoint import failpoint
 from turnkeeper.port.provider import Deadlines, ModelCall, Provider, Reply
-from turnkeeper.port.runner import Answered, FailedWith, Needs, Outcome, Stopped, TurnPort
+from turnkeeper.port.runner import Answered, FailedWith, Needs, Offer, Outcome, Stopped, TurnPort
 from turnkeeper.settings import Settings
 from turnkeeper.tool import Tool
 from turnkeeper.tool.contract import ArgumentsInvalid
@@ -235,7 +235,7 @@ class ModelTurn:
             deadlines=deadlines,
             finished_rounds=so_far.rounds_finished,
             failed_attempts=so_far.failed_attempts,
-            newest_user_text=_newest_user_text(self.journal.messages),
+            newest_user_text=_newest_user_text(self.journal.messages, self.turn.offer),
         )
         stream = RoundStream(self.journal, self.agent.settings, number)
         work = asyncio.ensure_future(stream.run(provider, call))
@@ -393,8 +393,7 @@ class ModelTurn:
         assert streamed.failure is not None
         journal = self.journal
         number = journal.so_far.rounds_finished + 1
-        text = journal.so_far.draft if streamed.partial is None else plain_text(streamed.partial.parts)
-        self._keep(text, ERRORED, number, streamed.partial)
+        self._keep(streamed.text, ERRORED, number, streamed.partial)
         journal.add(ev.RoundFailed(number, streamed.failure, streamed.usage))
         return await self._again()
 
@@ -482,10 +481,13 @@ def _hash(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()[:32]
 
 
-def _newest_user_text(messages: Sequence[Message]) -> str:
-    """The words that a person or producer said last."""
+def _newest_user_text(messages: Sequence[Message], offer: Offer) -> str:
+    """The words that a person or producer said last; of a turn that goes on after others came, its own."""
+    own_only = offer.why in ("retried", "continued")
     for message in reversed(messages):
         if message.role == USER and message.provenance != "turnkeeper" and message.replay:
+            if own_only and message.turn_id != offer.turn.turn_id:
+                continue
             return message.text
     return ""
 

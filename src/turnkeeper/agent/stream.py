@@ -27,6 +27,8 @@ class Streamed(msgspec.Struct, frozen=True, kw_only=True):
     reply: Reply | None = None
     failure: Failure | None = None
     partial: Message | None = None
+    text: str = ""
+    """The words that were shown."""
     usage: Usage | None = None
     seconds: float = 0.0
     first_token_seconds: float | None = None
@@ -76,6 +78,7 @@ class RoundStream:
             return Streamed(
                 failure=failed.failure,
                 partial=failed.partial,
+                text=self.text,
                 usage=failed.usage,
                 seconds=clock.monotonic() - began,
                 first_token_seconds=first,
@@ -90,7 +93,9 @@ class RoundStream:
             retryable=True,
             sentence="The model's stream ended without an end. Trying again may help.",
         )
-        return Streamed(failure=cut, seconds=clock.monotonic() - began, first_token_seconds=first)
+        return Streamed(
+            failure=cut, text=self.text, seconds=clock.monotonic() - began, first_token_seconds=first
+        )
 
     def _show(self, event: object) -> None:
         if isinstance(event, TextDelta):

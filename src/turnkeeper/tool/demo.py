@@ -21,27 +21,27 @@ SLOW_SECONDS_MAX = 3_600.0
 
 
 @tool
-def append_file(path: str, text: str) -> str:
+async def append_file(path: str, text: str) -> str:
     """Append text to a file. A relative path starts at the server's current folder."""
+    # One small write into the page cache: it survives a kill of this process and needs no thread.
     target = Path(path)
     data = text.encode("utf-8", errors="surrogatepass")
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(descriptor, data)
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
     return f"appended {len(data)} bytes to {target}"
 
 
 @tool(effect="read_only")
-def echo(text: str) -> str:
+async def echo(text: str) -> str:
     """Give the text back."""
     return text
 
 
 @tool(effect="read_only")
-def now() -> str:
+async def now() -> str:
     """The time on the server, in UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 

@@ -215,8 +215,10 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
             error = _ToolExited(f"it called exit({exit_.code!r})")
         except StopIteration as stop:
             error = RuntimeError(f"it raised StopIteration({stop.value!r})")
-        except BaseException as raised:  # noqa: BLE001 - whatever it raises is the outcome of the call
+        except Exception as raised:  # noqa: BLE001 - whatever it raises is the outcome of the call
             error = raised
+        except BaseException as raised:  # noqa: BLE001 - the same; but asyncio would end the server for it
+            error = _ToolExited(f"it raised {type(raised).__name__}")
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, value, error)
 
