@@ -1,0 +1,154 @@
+"""The table of formats: which module reads what, and how a path finds its reader.
+
+`read_path` is the one way in for people (`transcript show`): a file is recognised by its beginning, a
+folder by the files in it, and several files may be one thread. A registered format without a reader is
+impossible here: the table is what `--format`, `find` and the recovery of retained conversations use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+from turnkeeper.transcript.place import Place, Roots, files_below
+from turnkeeper.transcript.record import Counters, Reading
+from turnkeeper.transcript.source import FormatUnknown, Unreadable, head, reason
+from turnkeeper.transcript.tail import Cursor, Tail
+
+HEAD_BYTES: Final = 65_536
+"""How much of a file is looked at to recognise its format."""
+FOLDER_FILES_MAX: Final = 4096
+"""Most files of a folder that are looked at."""
+RELATED_FILES_MAX: Final = 64
+"""Most files of a folder that are compared with each other to find a fork and its parent."""
+SUFFIXES: Final = (".jsonl", ".jsonl.zst", ".json", ".db")
+
+
+class Format(Protocol):
+    """What every format's module offers."""
+
+    NAME: str
+    SKIPPED: dict[str, str]
+
+    def read(self, path: Path, *, beside: Sequence[Path] = (), start: int = 0, whole: bool = True) -> Reading:
+        """The transcript at `path`; `beside` are files of the same folder. Raises Unreadable."""
+        ...
+
+    def build(self, rows: Sequence[Any], offsets: Sequence[int], counters: Counters) -> Reading:
+        """A Reading of rows that `tail` gave."""
+        ...
+
+    def tail(self, path: Path, cursor: Cursor | None) -> Tail[Any]:
+        """The rows since `cursor`. Raises Unreadable."""
+        ...
+
+    def primary(self, paths: Sequence[Path]) -> Path:
+        """Which of several files in one folder is meant."""
+        ...
+
+    def locate(self, native_id: str | None, where: Roots, *, cwd: str | None = None) -> Place | None:
+        """Where the session of a native id is kept."""
+        ...
+
+    def listing(self, where: Roots) -> Iterator[Path]:
+        """Every session file below the roots."""
+        ...
+
+    def recognises(self, path: Path, start: bytes) -> bool:
+        """Whether the beginning of a file reads as this format."""
+        ...
+
+
+MODULES: Final = {
+    "claude-code": "claude_code",
+    "codex": "codex",
+    "pi": "pi",
+}
+"""Names as `--format` takes them, in the order in which a file is offered to them."""
+
+
+@cache
+def reader(name: str) -> Format:
+    """The module of the format `name`. Raises FormatUnknown."""
+    if name not in MODULES:
+        raise FormatUnknown(f"there is no transcript format {name!r}; Turnkeeper reads {', '.join(MODULES)}")
+    return cast("Format", import_module(f"turnkeeper.transcript.{MODULES[name]}"))
+
+
+def recognise(path: Path) -> str | None:
+    """The format of a file, by its beginning. Raises Unreadable."""
+    start = head(path, HEAD_BYTES)
+    return next((name for name in MODULES if start and reader(name).recognises(path, start)), None)
+
+
+def read_path(path: Path, *, name: str | None = None) -> Reading:
+    """The transcript that a file or a folder holds. Raises Unreadable or FormatUnknown."""
+    try:
+        folder = path.is_dir()
+        if not folder:
+            path.stat()
+    except OSError as error:
+        raise Unreadable(path=path, why=reason(error)) from error
+    if folder:
+        return _read_folder(path, name)
+    found = name or recognise(path)
+    if found is None:
+        if path.stat().st_size == 0:
+            raise Unreadable(path=path, why="the file is empty")
+        raise FormatUnknown(path=path, known=", ".join(MODULES))
+    module = reader(found)
+    reading = module.read(path, beside=_related(path, found))
+    if not reading.counters.rows and not reading.counters.torn_tail:
+        raise Unreadable(path=path, why="it holds no row that can be read")
+    return reading
+
+
+def _related(path: Path, name: str) -> list[Path]:
+    """Files of the same folder that may be what `path` was forked or continued from."""
+    others = [
+        other
+        for other in files_below(path.parent, suffixes=SUFFIXES, depth=0)
+        if other != path and other.suffix == path.suffix
+    ]
+    if len(others) > RELATED_FILES_MAX:
+        return []
+    return [other for other in others if _is(other, name)]
+
+
+def _is(path: Path, name: str) -> bool:
+    try:
+        return recognise(path) == name
+    except Unreadable:
+        return False
+
+
+def _read_folder(folder: Path, name: str | None) -> Reading:
+    groups: dict[str, list[Path]] = {}
+    refused: dict[str, str] = {}
+    for count, path in enumerate(files_below(folder, suffixes=SUFFIXES)):
+        if count >= FOLDER_FILES_MAX:
+            break
+        try:
+            found = recognise(path)
+        except Unreadable as error:
+            refused[str(path)] = str(error.facts.get("why", ""))
+            continue
+        if found is not None and name in {None, found}:
+            groups.setdefault(found, []).append(path)
+    if not groups:
+        why = next(iter(refused.values()), "it holds no transcript")
+        raise Unreadable(path=folder, why=why)
+    found = max(groups, key=lambda each: len(groups[each]))
+    paths = groups[found]
+    module = reader(found)
+    if len(paths) > RELATED_FILES_MAX:
+        paths = sorted(paths, key=lambda path: path.stat().st_mtime)[-RELATED_FILES_MAX:]
+    meant = module.primary(paths) if len(paths) > 1 else paths[0]
+    reading = module.read(meant, beside=[path for path in paths if path != meant])
+    if len(paths) > 1:
+        reading.primary = meant.name
+    reading.counters.unreadable.update(refused)
+    return reading

@@ -1,0 +1,273 @@
+"""Bytes into rows: the one way in which line-based transcripts are cut and decoded.
+
+Lines end at LF and nowhere else: U+2028 is legal inside a JSON string (copilot-cli#2012), so neither
+`str.splitlines` nor `bytes.splitlines` is used. A whole chunk is decoded at once by a typed decoder that
+never builds what it skips (tool bodies are the bulk of every transcript); a chunk with anything odd in it
+is decoded again line by line, with care: NULs are dropped, two rows on one line are two rows, a row of a
+newer version keeps the fields that can still be read, and a line that is no row is counted and passed
+over, so that what follows it is not lost. Memory is bounded by the chunk and the longest line.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from types import UnionType
+from typing import Any, BinaryIO, Final, Generic, TypeVar, get_args, get_origin
+
+import msgspec
+import zstandard
+
+from turnkeeper.transcript.record import Counters
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+"""How much is decoded at once."""
+LINE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Longest line that is held; a longer one is counted as malformed and passed over."""
+DECOMPRESSED_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
+"""Most bytes that are taken from one compressed file."""
+SALVAGE_TRIES_MAX: Final = 64
+"""How many places of a broken line are tried as the beginning of a row."""
+ZST_SUFFIX: Final = ".zst"
+
+
+class Batch(msgspec.Struct, Generic[R]):
+    """Rows that were decoded together, with the byte at which each begins."""
+
+    rows: list[R]
+    offsets: list[int]
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """The file's bytes for reading, decompressed if its name says so. Raises OSError."""
+    raw = path.open("rb")
+    if path.suffix != ZST_SUFFIX:
+        return raw
+    reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(
+        raw, read_across_frames=True, closefd=True
+    )
+    return io.BufferedReader(reader, CHUNK_BYTES)
+
+
+class LineReader(Generic[R]):
+    """Reads a line-based transcript as batches of rows of type `row`.
+
+    `whole` says that the file ended (`show`, a dead process): a last line without LF that is a whole row
+    is then a row. While the CLI may still be writing it stays pending (`Counters.torn_tail`).
+    """
+
+    def __init__(
+        self,
+        row: type[R],
+        counters: Counters,
+        *,
+        whole: bool = True,
+        chunk_bytes: int = CHUNK_BYTES,
+        line_bytes_max: int = LINE_BYTES_MAX,
+        bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    ) -> None:
+        self._type = row
+        self._decoder = msgspec.json.Decoder(row)
+        self._counters = counters
+        self._whole = whole
+        self._chunk_bytes = chunk_bytes
+        self._line_bytes_max = line_bytes_max
+        self._bytes_max = bytes_max
+        self.consumed = 0
+        """The byte behind the last LF that was read."""
+
+    def read(self, stream: BinaryIO, *, start: int = 0, limit: int | None = None) -> Iterator[Batch[R]]:
+        """Batches of rows from `start` (the stream stands there already) for at most `limit` bytes."""
+        base = start
+        self.consumed = start
+        held = b""
+        dropping = False
+        left = self._bytes_max if limit is None else limit
+        while True:
+            try:
+                fresh = stream.read(min(self._chunk_bytes, left)) if left > 0 else b""
+            except (zstandard.ZstdError, EOFError):
+                self._counters.cut_off = True
+                fresh = b""
+            if not fresh:
+                break
+            left -= len(fresh)
+            if left <= 0 and limit is None:
+                self._counters.cut_off = True
+            end = fresh.rfind(b"\n") + 1
+            if end == 0:
+                if dropping:
+                    base += len(fresh)
+                    continue
+                held += fresh
+                if len(held) > self._line_bytes_max:
+                    base += len(held)
+                    held, dropping = b"", True
+                continue
+            if dropping:
+                first = fresh.find(b"\n") + 1
+                self._counters.malformed += 1
+                base += first
+                fresh, end, dropping = fresh[first:], end - first, False
+            block = held + fresh[:end] if held else fresh[:end]
+            held = fresh[end:]
+            if block:
+                yield self._decode(block, base)
+                base += len(block)
+            self.consumed = base
+        if held:
+            yield from self._tail(held, base)
+        elif dropping:
+            self._counters.torn_tail = True
+            self._counters.torn_at = self.consumed
+
+    def _tail(self, held: bytes, base: int) -> Iterator[Batch[R]]:
+        if self._whole:
+            before = self._counters.malformed
+            batch = self._line(held, base)
+            if self._counters.malformed == before:
+                if batch.rows:
+                    yield batch
+                return
+            if held.lstrip(b"\x00 \t\r")[:1] not in {b"{", b""}:
+                return  # no row begins like this: it is counted as malformed, not awaited
+            self._counters.malformed = before
+        self._counters.torn_tail = True
+        self._counters.torn_at = base
+
+    def _decode(self, block: bytes, base: int) -> Batch[R]:
+        lines = block.split(b"\n")
+        try:
+            rows = self._decoder.decode_lines(block)
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+            return self._one_by_one(lines, base)
+        offsets = list(accumulate([len(line) + 1 for line in lines[:-1]], initial=base))[:-1]
+        if len(rows) == len(offsets) and lines.count(b"") == 1:
+            return Batch(rows, offsets)
+        filled = [offset for offset, line in zip(offsets, lines, strict=False) if line.strip()]
+        if len(rows) == len(filled):
+            return Batch(rows, filled)
+        return self._one_by_one(lines, base)
+
+    def _one_by_one(self, lines: list[bytes], base: int) -> Batch[R]:
+        rows: list[R] = []
+        offsets: list[int] = []
+        decode = self._decoder.decode
+        for line in lines:
+            if line:
+                try:
+                    rows.append(decode(line))
+                    offsets.append(base)
+                except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+                    batch = self._line(line, base)
+                    rows += batch.rows
+                    offsets += batch.offsets
+            base += len(line) + 1
+        return Batch(rows, offsets)
+
+    def _line(self, line: bytes, base: int) -> Batch[R]:
+        """The rows of one odd line: several glued together, NULs between, a torn row before a whole one."""
+        text = line.replace(b"\x00", b"").strip()
+        if not text:
+            if b"\x00" in line:
+                self._counters.malformed += 1
+            return Batch([], [])
+        values, whole = _values(text)
+        rows = [row for row in (lenient(value, self._type) for value in values) if row is not None]
+        if len(rows) > 1:
+            self._counters.glued += len(rows)
+        if not whole or len(rows) < len(values):
+            self._counters.malformed += 1
+        return Batch(rows, [base] * len(rows))
+
+
+def _values(text: bytes) -> tuple[list[Any], bool]:
+    """The JSON objects that stand on a line, and whether the line holds nothing else."""
+    words = text.decode("utf-8", errors="surrogateescape")
+    decoder = json.JSONDecoder()
+    values: list[Any] = []
+    whole = True
+    at = 0
+    tries = 0
+    while at < len(words) and tries < SALVAGE_TRIES_MAX:
+        try:
+            value, end = decoder.raw_decode(words, at)
+        except (ValueError, RecursionError):
+            value, end = None, at
+        while end < len(words) and words[end].isspace():
+            end += 1
+        rest_is_rows = end == len(words) or words[end] == "{"
+        if isinstance(value, dict) and (whole or (rest_is_rows and _reads_as_row(value))):
+            if _undecodable(words[at:end]):
+                whole = False
+            else:
+                values.append(value)
+            at = end
+            continue
+        # Something torn stands here. A row that was glued to it begins at a later brace.
+        whole = False
+        tries += 1
+        at = words.find('{"', at + 1)
+        if at < 0:
+            break
+    return values, whole and at >= len(words)
+
+
+def _undecodable(words: str) -> bool:
+    """Whether the bytes behind `words` were no UTF-8."""
+    try:
+        words.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _reads_as_row(value: dict[str, Any]) -> bool:
+    """Whether an object found inside a broken line is a row, and not a part of the torn one."""
+    return ("type" in value and ("timestamp" in value or "uuid" in value)) or "recorded_at" in value
+
+
+def lenient(value: Any, kind: type[R]) -> R | None:
+    """`value` as a `kind`, field by field: what does not fit is left out (a newer version wrote it).
+
+    None if it is not an object at all.
+    """
+    if not isinstance(value, dict):
+        return None
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError):
+        pass
+    given: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name in value:
+            fitted = _fit(value[field.encode_name], field.type)
+            if fitted is not _MISFIT:
+                given[field.name] = fitted
+    try:
+        return kind(**given)
+    except TypeError:
+        return None
+
+
+_MISFIT: Final = object()
+
+
+def _fit(value: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError):
+        pass
+    for choice in get_args(kind) if get_origin(kind) is UnionType else (kind,):
+        if isinstance(choice, type) and issubclass(choice, msgspec.Struct) and isinstance(value, dict):
+            fitted = lenient(value, choice)
+            if fitted is not None:
+                return fitted
+        if get_origin(choice) is list and isinstance(value, list):
+            return [item for item in (_fit(one, get_args(choice)[0]) for one in value) if item is not _MISFIT]
+    return _MISFIT

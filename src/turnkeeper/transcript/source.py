@@ -1,0 +1,77 @@
+"""Where rows come from: whole files, families of files, and the errors that reading them may end in.
+
+Nothing here ever opens a file for writing. A file that cannot be read ends in one sentence (Unreadable),
+a file that can be read in part is read in part, with counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.transcript.lines import LineReader, open_bytes
+from turnkeeper.transcript.record import Counters
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class Unreadable(TurnkeeperError):
+    """The transcript {path} cannot be read: {why}."""
+
+    code = "transcript_unreadable"
+
+
+class FormatUnknown(TurnkeeperError):
+    """{path} is no transcript of a format that Turnkeeper reads ({known}). Name the format with --format."""
+
+    code = "transcript_format_unknown"
+
+
+class Rows(msgspec.Struct, Generic[R]):
+    """The rows of one file, with the byte at which each begins."""
+
+    rows: list[R]
+    offsets: list[int]
+    consumed: int = 0
+    """The byte behind the last complete line."""
+
+
+def load(path: Path, row: type[R], counters: Counters, *, start: int = 0, whole: bool = True) -> Rows[R]:
+    """All rows of `path` from the byte `start`. Raises Unreadable."""
+    reader = LineReader(row, counters, whole=whole)
+    rows: list[R] = []
+    offsets: list[int] = []
+    try:
+        with open_bytes(path) as stream:
+            if start:
+                stream.seek(start)
+            for batch in reader.read(stream, start=start):
+                rows += batch.rows
+                offsets += batch.offsets
+    except OSError as error:
+        raise Unreadable(path=path, why=reason(error)) from error
+    counters.rows += len(rows)
+    return Rows(rows, offsets, reader.consumed)
+
+
+def reason(error: OSError) -> str:
+    """Why a file cannot be read, in a word or two."""
+    return (error.strerror or str(error) or type(error).__name__).lower()
+
+
+def head(path: Path, size: int) -> bytes:
+    """The first `size` bytes of the file, decompressed if need be. Raises Unreadable."""
+    try:
+        with open_bytes(path) as stream:
+            return stream.read(size)
+    except OSError as error:
+        raise Unreadable(path=path, why=reason(error)) from error
+
+
+def names(paths: Sequence[Path]) -> tuple[str, ...]:
+    """The paths as text, for a Reading."""
+    return tuple(str(path) for path in paths)
