@@ -44,6 +44,10 @@ _NO_SERVER: Final = (
 )
 
 
+class Disconnected(TerminalTrouble):
+    """The connection to tmux ended before it answered: {why}. A question can be asked again."""
+
+
 class CommandFailed(Exception):
     """tmux refused a command; its words say why."""
 
@@ -126,6 +130,7 @@ class Control:
             process = await asyncio.create_subprocess_exec(
                 tmux,
                 "-u",
+                "-N",  # attach-session would start a server, with the user's own configuration
                 "-S",
                 socket,
                 "-C",
@@ -286,7 +291,7 @@ class Control:
         words = self._words or "the connection ended"
         if any(sign in words for sign in _NO_SERVER) or "exited" in words:
             return PaneGone(why=words)
-        return TerminalTrouble(why=words)
+        return Disconnected(why=words)
 
     def _end(self) -> None:
         if self._ended:

@@ -27,7 +27,7 @@ from typing import Final
 
 from turnkeeper.errors import CannotStart, PaneDead, PaneGone, TerminalMissing, TerminalTrouble
 from turnkeeper.terminal import processes
-from turnkeeper.terminal.control import CommandFailed, Control, line_of
+from turnkeeper.terminal.control import CommandFailed, Control, Disconnected, line_of
 from turnkeeper.terminal.pane import (
     ALIVE,
     DEAD,
@@ -99,6 +99,13 @@ class _Server:
 
     async def run(self, *words: str, blocks: int = 1) -> list[str]:
         return await (await self.control()).run(*words, blocks=blocks)
+
+    async def ask(self, *words: str, blocks: int = 1) -> list[str]:
+        """As `run`, for commands that change nothing: asked again if the connection broke."""
+        try:
+            return await self.run(*words, blocks=blocks)
+        except Disconnected:
+            return await self.run(*words, blocks=blocks)
 
     async def start(self, folder: Path, columns: int, rows: int) -> None:
         """Start the server if it does not run."""
@@ -201,7 +208,7 @@ class TmuxPane:
         """How the program is."""
         pane_id = self.identity.pane_id
         try:
-            lines = await self._server.run(
+            lines = await self._server.ask(
                 "list-panes",
                 "-a",
                 "-f",
@@ -242,7 +249,7 @@ class TmuxPane:
         title, *lines = await self._run(
             "display-message", "-p", "-t", pane_id, "#{pane_title}",
             ";", "capture-pane", "-p", "-e", "-J", "-t", pane_id,
-            blocks=2,
+            blocks=2, again=True,
         )  # fmt: skip
         return read_screen("\n".join(lines), title)
 
@@ -266,7 +273,17 @@ class TmuxPane:
                 raise TerminalTrouble(why=f"the text could not be laid down for tmux: {error}") from error
             # `load-buffer -` would end with %end and load nothing, so the buffer is read back and compared.
             await self._run(
-                "load-buffer", "-b", name, str(there), ";", "save-buffer", "-b", name, str(back), blocks=2
+                "load-buffer",
+                "-b",
+                name,
+                str(there),
+                ";",
+                "save-buffer",
+                "-b",
+                name,
+                str(back),
+                blocks=2,
+                again=True,
             )
             if back.read_bytes() != data:
                 raise TerminalTrouble(why="tmux holds another text than the one it was given")
@@ -357,9 +374,11 @@ class TmuxPane:
 
     # -- inside
 
-    async def _run(self, *words: str, blocks: int = 1) -> list[str]:
+    async def _run(self, *words: str, blocks: int = 1, again: bool = False) -> list[str]:
+        """`again`: the command changes nothing, or nothing if done twice."""
         try:
-            return await self._server.run(*words, blocks=blocks)
+            act = self._server.ask if again else self._server.run
+            return await act(*words, blocks=blocks)
         except CommandFailed as refused:
             raise self._refused(refused) from refused
 
@@ -371,7 +390,7 @@ class TmuxPane:
         return TerminalTrouble(why=words)
 
     async def _leave_mode(self) -> None:
-        await self._run("copy-mode", "-q", "-t", self.identity.pane_id)
+        await self._run("copy-mode", "-q", "-t", self.identity.pane_id, again=True)
 
     async def _guarded(self, *words: str) -> None:
         """Run a command on the pane unless its program has ended; check and act are one command."""
