@@ -210,9 +210,12 @@ class Control:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
             await self._process.wait()
+        # What it still wrote is read to its end, else the pipe would stay open behind the loop's back.
+        await asyncio.wait({self._reader}, timeout=CLOSE_SECONDS)
         self._reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._reader
+        self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
     # -- the other direction
 

@@ -77,7 +77,9 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
             return "its terminal is gone"
         if self.signal is not None:
             return f"it was ended by signal {self.signal}"
-        return f"it ended with exit code {self.exit_code}"
+        if self.exit_code is not None:
+            return f"it ended with exit code {self.exit_code}"
+        return "it has ended"
 
 
 ALIVE: Final = "alive"

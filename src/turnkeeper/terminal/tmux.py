@@ -54,6 +54,8 @@ HISTORY_LINES: Final = 2_000
 VIEW_BYTES_MAX: Final = 4_000_000
 """A viewer that is further behind than this gets a fresh screen instead of what it missed."""
 VIEW_LOOK_SECONDS: Final = 2.0
+STATUS_TRIES: Final = 10
+STATUS_SECONDS: Final = 0.02
 
 CONFIG: Final = f"""\
 set -g exit-empty off
@@ -206,21 +208,22 @@ class TmuxPane:
 
     async def look(self) -> Look:
         """How the program is."""
+        for _ in range(STATUS_TRIES):
+            look = await self._look()
+            # tmux knows that a program is gone a moment before it knows how it ended.
+            if look.state != DEAD or look.exit_code is not None or look.signal is not None:
+                return look
+            await asyncio.sleep(STATUS_SECONDS)
+        return look
+
+    async def _look(self) -> Look:
         pane_id = self.identity.pane_id
         try:
             lines = await self._server.ask(
-                "list-panes",
-                "-a",
-                "-f",
-                f"#{{==:#{{pane_id}},{pane_id}}}",
-                "-F",
-                LOOK,
-                ";",
-                "list-clients",
-                "-F",
-                "client|#{client_control_mode}",
+                "list-panes", "-a", "-f", f"#{{==:#{{pane_id}},{pane_id}}}", "-F", LOOK,
+                ";", "list-clients", "-F", "client|#{client_control_mode}",
                 blocks=2,
-            )
+            )  # fmt: skip
         except PaneGone:
             return Look(state=GONE)
         except CommandFailed as refused:
@@ -231,8 +234,10 @@ class TmuxPane:
         pid, dead, code, signal, mode, alternate, columns, rows, title = panes[0].split("|", 8)
         if int(pid) != self.identity.pid:
             return Look(state=GONE)
+        # A child that holds the terminal open hides its parent's death from tmux.
+        ended = dead == "1" or not processes.same(self.identity.pid, self.identity.started)
         return Look(
-            state=DEAD if dead == "1" else ALIVE,
+            state=DEAD if ended else ALIVE,
             exit_code=int(code) if dead == "1" and code else None,
             signal=int(signal) if dead == "1" and signal else None,
             title=title,
@@ -489,8 +494,7 @@ class Tmux:
         else:
             pane = TmuxPane(server, identity, self._folder)
         look = await pane.look()
-        same = look.state == DEAD or (look.alive and processes.same(identity.pid, identity.started))
-        if not same:
+        if not (look.alive or (look.state == DEAD and processes.started(identity.pid) is None)):
             server.panes.pop(identity.pane_id, None)
             return None
         return pane
