@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -14,9 +14,11 @@ LOOK_SECONDS = 0.02
 """Between two looks. Only how soon a test goes on depends on it, never whether it passes."""
 
 
-async def until(
-    condition: Callable[[], Awaitable[T] | T], what: str = "the condition", *, seconds: float = 30.0
-) -> T:
+@overload
+async def until(condition: Callable[[], Awaitable[T]], what: str = ..., *, seconds: float = ...) -> T: ...
+@overload
+async def until(condition: Callable[[], T], what: str = ..., *, seconds: float = ...) -> T: ...
+async def until(condition: Callable[[], Any], what: str = "the condition", *, seconds: float = 30.0) -> Any:
     """Return the first true value of `condition`; raise TimeoutError naming `what` and the last value.
 
     `seconds` is how long a broken run may take, not how long a good one does: be generous.
