@@ -6,10 +6,14 @@ tells whether sending the same thing again can help.
 
     TurnkeeperError
     ├── BadInput                     400  what was sent cannot be used
-    │   ├── KeyMissing  KeyMalformed TextTooLong  PartInvalid  NothingToSend  CursorInvalid
+    │   ├── KeyMissing  KeyMalformed  PartInvalid  NothingToSend  CursorInvalid
+    │   ├── TextTooLong  BodyTooLarge  413
     ├── Unauthorized                 401
+    │   ├── SignInUsed
     ├── Forbidden                    403
+    │   ├── HostRefused  OriginRefused
     ├── NotFound                     404  (a foreign id answers exactly like an unknown one)
+    ├── MethodNotAllowed             405
     ├── Conflict                     409
     │   ├── KeyInFlight  TurnDecided  NotPossible  ApprovalDecided  OutOfPlace  NotWaiting
     ├── Gone                         410
@@ -110,11 +114,24 @@ class CursorInvalid(BadInput):
     code = "cursor_invalid"
 
 
+class BodyTooLarge(BadInput):
+    """The request body is larger than {limit_bytes} bytes, the limit `{setting}`."""
+
+    code = "body_too_large"
+    status = 413
+
+
 class Unauthorized(TurnkeeperError):
     """No valid token or sign-in came with the request. Open the address that the server printed, or send a bearer token."""
 
     code = "unauthorized"
     status = 401
+
+
+class SignInUsed(Unauthorized):
+    """This address was used before or is too old: it works once. `turnkeeper token link` prints a new one."""
+
+    code = "sign_in_used"
 
 
 class Forbidden(TurnkeeperError):
@@ -124,11 +141,30 @@ class Forbidden(TurnkeeperError):
     status = 403
 
 
+class HostRefused(Forbidden):
+    """This server does not answer under the name {host!r}. Add it to allowed_hosts if it is yours."""
+
+    code = "host_refused"
+
+
+class OriginRefused(Forbidden):
+    """A page of {origin!r} may not call this server. Add it to allowed_origins if it is yours."""
+
+    code = "origin_refused"
+
+
 class NotFound(TurnkeeperError):
     """There is no such {what}."""
 
     code = "not_found"
     status = 404
+
+
+class MethodNotAllowed(TurnkeeperError):
+    """This address does not take {method}; it takes {allowed}."""
+
+    code = "method_not_allowed"
+    status = 405
 
 
 class Conflict(TurnkeeperError):

@@ -174,6 +174,8 @@ class Settings(BaseSettings):
     """The port to listen on; 0 takes a free one."""
     remote: bool = False
     """Allow an address that other machines can reach. Everything needs a token or a sign-in all the same."""
+    public_url: str | None = None
+    """The address under which people reach the server through a proxy, such as `https://chat.example`."""
     allowed_hosts: tuple[str, ...] = ()
     """Further host names under which the server may be called, such as the name of a proxy in front."""
     allowed_origins: tuple[str, ...] = ()

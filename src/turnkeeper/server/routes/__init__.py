@@ -1,0 +1,17 @@
+"""The table of the HTTP interface: every operation, the busiest paths first.
+
+Whoever adds operations writes them into a module here and names the module's `OPERATIONS` below.
+"""
+
+from __future__ import annotations
+
+from turnkeeper.server.operation import Operation
+from turnkeeper.server.routes import attachments, conversations, operating, page, turns
+
+OPERATIONS: tuple[Operation, ...] = (
+    *turns.OPERATIONS,
+    *conversations.OPERATIONS,
+    *attachments.OPERATIONS,
+    *operating.OPERATIONS,
+    *page.OPERATIONS,
+)

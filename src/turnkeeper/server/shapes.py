@@ -1,0 +1,164 @@
+"""The JSON shapes of requests, and of those answers that are no view of `turnkeeper.projection.view`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from turnkeeper.conversation.turns import Mode
+from turnkeeper.projection.view import ConversationView, MessageView, TurnView
+
+
+class TextPart(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
+    """Words."""
+
+    text: str
+
+
+class AttachmentPart(msgspec.Struct, frozen=True, tag="attachment", tag_field="type"):
+    """A file that was uploaded before."""
+
+    attachment_id: str
+
+
+SentPart = TextPart | AttachmentPart
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person says: `text`, or `parts` where there is more than text."""
+
+    text: str | None = None
+    parts: list[SentPart] | None = None
+
+
+class SubmitBody(Words, frozen=True, kw_only=True):
+    """A new message."""
+
+    mode: Mode = Mode.QUEUE
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    resend_of: str | None = None
+    """The cancelled turn whose words are sent again."""
+
+
+class CreateBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A new conversation."""
+
+    agent: str
+    title: str = ""
+
+
+class ChangeBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be another: a title, the archive."""
+
+    title: str | None = None
+    archived: bool | None = None
+
+
+class CancelBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of the queue behind a stopped turn: pause | continue."""
+
+    queue: str = "pause"
+
+
+class MoveBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The queued turn to stand before; null is the end of the queue."""
+
+    before: str | None = None
+
+
+class SendNowBody(msgspec.Struct, frozen=True, kw_only=True):
+    """How a queued message goes at once: steer | interrupt."""
+
+    mode: Mode = Mode.STEER
+
+
+class TokenBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A new token."""
+
+    user: str = "owner"
+    scopes: list[str] | None = None
+    """None: what a person needs (read, write, approve); for the owner everything."""
+    label: str = ""
+    expires_seconds: float | None = None
+
+
+class TokenMade(msgspec.Struct, frozen=True, kw_only=True):
+    """A new token; its secret is shown this once."""
+
+    token: str
+    token_id: str
+    user_id: str
+    scopes: list[str]
+    expires_at: str | None
+
+
+class SignInMade(msgspec.Struct, frozen=True, kw_only=True):
+    """An address that signs one browser in, once."""
+
+    url: str
+    expires_seconds: float
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is signed in."""
+
+    user_id: str
+    scopes: list[str]
+    kind: str
+
+
+class ConversationList(msgspec.Struct, frozen=True, kw_only=True):
+    """Conversations, newest activity first."""
+
+    conversations: list[ConversationView]
+    next: str | None
+
+
+class MessageList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of history in ascending seq; `next` is the `before` of the page before it."""
+
+    messages: list[MessageView]
+    next: int | None
+
+
+class TurnList(msgspec.Struct, frozen=True, kw_only=True):
+    """Turns, newest first."""
+
+    turns: list[TurnView]
+    next: str | None
+
+
+class DeletedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation that can be brought back for so long."""
+
+    conversation_id: str
+    undo_seconds: float
+
+
+class AttachmentView(msgspec.Struct, frozen=True, kw_only=True):
+    """An upload. `media_type` comes from its bytes."""
+
+    attachment_id: str
+    name: str
+    media_type: str
+    size_bytes: int
+    sha256: str
+
+
+class HealthView(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the server works. Further members may follow."""
+
+    ok: bool
+    ready: bool
+
+
+class StatusView(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the whole server. Further members may follow."""
+
+
+class EvidenceView(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was journaled of a turn, in order."""
+
+    turn_id: str
+    events: list[dict[str, Any]]
