@@ -19,6 +19,8 @@ import msgspec
 from tests.tidy.tree import ROOT, SOURCE, name, syntax, under
 from turnkeeper import errors, failpoint
 from turnkeeper.conversation import events
+from turnkeeper.server.openapi import description
+from turnkeeper.server.routes import OPERATIONS
 from turnkeeper.settings import CONFIG_FILE, ENVIRONMENT_PREFIX, Settings
 
 
@@ -155,7 +157,13 @@ def failpoints_page() -> str:
     )
 
 
+def openapi_page() -> str:
+    """The description of the HTTP interface."""
+    return description(OPERATIONS).decode()
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/openapi.json": openapi_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/events.md": events_page,
     "docs/reference/settings.md": settings_page,
