@@ -1,0 +1,176 @@
+"""The server process: a socket, a Keeper, the HTTP interface on it, and an orderly end.
+
+The socket is bound before the store is opened, so a port that is taken costs nothing. While the server runs,
+the file `server.json` in the data folder (0600) tells the command line on this machine where it is and holds a
+token for it. SIGTERM and SIGINT stop in this order: no new connections, streams end, requests finish, running
+turns hand their leases back, the store is closed. A second signal shortens every grace to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import uvicorn
+
+from turnkeeper import __version__
+from turnkeeper.conversation.rights import OWNER_SCOPES
+from turnkeeper.errors import SettingInvalid
+from turnkeeper.server.application import create_app
+from turnkeeper.server.guard import is_loopback
+from turnkeeper.server.routes.operating import OWNER
+from turnkeeper.server.standing import Standing, read_standing, remove_standing, write_standing
+from turnkeeper.settings import Settings
+
+if TYPE_CHECKING:
+    from turnkeeper.server.edge import Edge
+    from turnkeeper.server.keeping import Keeping
+
+BACKLOG: Final = 2048
+
+KEEP_ALIVE_SECONDS: Final = 30
+
+
+class Listening(msgspec.Struct, frozen=True, kw_only=True):
+    """What is announced once the server takes requests."""
+
+    url: str
+    sign_in_url: str
+    pid: int
+    version: str
+
+
+def bind(host: str, port: int, *, remote: bool) -> socket.socket:
+    """A bound socket that does not listen yet. Raises SettingInvalid in a sentence."""
+    if not is_loopback(host) and not remote:
+        raise SettingInvalid(
+            name="host",
+            why=f"{host} can be reached from other machines. Set `remote = true` (or --remote) if you want that; "
+            "everybody still needs a token or a sign-in, and their requests should come through a proxy with TLS",
+        )
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise SettingInvalid(name="host", why=f"{host}: {error.strerror}") from None
+    bound = socket.socket(family, kind, protocol)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        raise SettingInvalid(
+            name="port",
+            why=f"{host}:{port}: {(error.strerror or str(error)).lower()}; port 0 takes a free one",
+        ) from None
+    bound.setblocking(False)
+    return bound
+
+
+def local_url(host: str, port: int) -> str:
+    """The address under which this machine reaches the server."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - names, not a bind
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with our order of stopping and our signals."""
+
+    def __init__(self, config: uvicorn.Config, edge: Edge, on_started: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._edge = edge
+        self._on_started = on_started
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The signals are ours: uvicorn would send them again to the process when it has stopped."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """Stop in order; called again: at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then tell."""
+        await super().startup(sockets)
+        if self.started:
+            await self._on_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams first: uvicorn would wait for them."""
+        for server in self.servers:
+            server.close()
+        await self._edge.close()
+        await super().shutdown(sockets)
+
+
+async def serve(
+    keeper: Keeping,
+    close: Callable[[float | None], Awaitable[None]],
+    bound: socket.socket,
+    *,
+    data: Path | None,
+    announce: Callable[[Listening], None],
+) -> None:
+    """Serve `keeper` on `bound` until a signal comes; then `close(grace_seconds)` it."""
+    settings: Settings = keeper.settings
+    port = int(bound.getsockname()[1])
+    edge = create_app(keeper, port=port, scratch=data)
+    standing: Standing | None = None
+
+    async def started() -> None:
+        nonlocal standing
+        if data is not None:
+            standing = await _stand(keeper, data, local_url(settings.host, port))
+        announce(
+            Listening(url=edge.url, sign_in_url=edge.sign_in_url(), pid=os.getpid(), version=__version__)
+        )
+
+    config = uvicorn.Config(
+        edge,
+        http="httptools",
+        loop="none",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        limit_concurrency=settings.connections_max,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_seconds)),
+    )
+    server = _Server(config, edge, started)
+    try:
+        await server.serve(sockets=[bound])
+    finally:
+        if standing is not None and data is not None:
+            await keeper.revoke_token(standing.token_id)
+            remove_standing(data)
+        await close(0.0 if server.force_exit else None)
+
+
+async def _stand(keeper: Keeping, data: Path, url: str) -> Standing:
+    """Write `server.json`; the token of a server that was killed is revoked."""
+    old = read_standing(data)
+    if old is not None:
+        await keeper.revoke_token(old.token_id)
+    secret, row = await keeper.create_token(OWNER, OWNER_SCOPES, label="this machine")
+    standing = Standing(url=url, token=secret, token_id=row.token_id, pid=os.getpid(), version=__version__)
+    write_standing(data, standing)
+    return standing
