@@ -19,6 +19,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -208,12 +209,17 @@ class TmuxPane:
 
     async def look(self) -> Look:
         """How the program is."""
+        look = await self._look()
         for _ in range(STATUS_TRIES):
-            look = await self._look()
-            # tmux knows that a program is gone a moment before it knows how it ended.
             if look.state != DEAD or look.exit_code is not None or look.signal is not None:
-                return look
+                break
+            # tmux 3.3a can miss the signal that its child ended: then it shows a dead pane and leaves a zombie
+            # until another child ends. It is told again.
+            with contextlib.suppress(PaneGone, TerminalTrouble, CommandFailed, ProcessLookupError):
+                server = await self._server.ask("display-message", "-p", "#{pid}")
+                os.kill(int(server[0]), signal.SIGCHLD)
             await asyncio.sleep(STATUS_SECONDS)
+            look = await self._look()
         return look
 
     async def _look(self) -> Look:
@@ -231,7 +237,7 @@ class TmuxPane:
         panes = [line for line in lines if not line.startswith("client|")]
         if not panes:
             return Look(state=GONE)
-        pid, dead, code, signal, mode, alternate, columns, rows, title = panes[0].split("|", 8)
+        pid, dead, code, by_signal, mode, alternate, columns, rows, title = panes[0].split("|", 8)
         if int(pid) != self.identity.pid:
             return Look(state=GONE)
         # A child that holds the terminal open hides its parent's death from tmux.
@@ -239,7 +245,7 @@ class TmuxPane:
         return Look(
             state=DEAD if ended else ALIVE,
             exit_code=int(code) if dead == "1" and code else None,
-            signal=int(signal) if dead == "1" and signal else None,
+            signal=int(by_signal) if dead == "1" and by_signal else None,
             title=title,
             in_mode=mode not in {"", "0"},
             alternate=alternate == "1",
