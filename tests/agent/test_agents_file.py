@@ -74,7 +74,7 @@ def test_everything_that_may_stand_in_it() -> None:
     demo = found["demo"]
     assert (demo.model.provider, demo.model.script) == ("scripted", "/etc/turnkeeper/demo.json")
     assert demo.demo_tools
-    assert secrets_of(found) == (("KEY", None), (None, "key.txt"))
+    assert secrets_of(found) == (("KEY", None), (None, "/etc/turnkeeper/key.txt"))
 
 
 def test_without_a_file_there_is_the_built_in_demo() -> None:

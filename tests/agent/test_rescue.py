@@ -305,7 +305,7 @@ def test_what_a_person_said_comes_as_a_notice_when_the_conversation_went_on() ->
         final = world.model.sent[-1]
         assert final[: len(sent)] == sent, "what was sent stays as it was sent"
         assert held in final
-        assert final[-1].role == "notice"
+        assert final[-1].role == "user"
         assert "did take effect" in final[-1].text
 
     run(main())

@@ -366,7 +366,7 @@ def test_a_retry_after_other_turns_ends_the_feed_on_what_is_to_be_done() -> None
         again = turn.again("retried", RETRIED, attempt=2)
         await again.carry_out(world.runner)
         last = world.model.sent[-1][-1]
-        assert last.role == "notice"
+        assert last.role == "user"
         assert "first question" in last.text
         assert world.model.calls[-1].newest_user_text == "first question"
 

@@ -65,7 +65,7 @@ class PlayedModel:
         options: dict[str, Any],
     ) -> bytes:
         self._feed = list(feed)
-        shape = [[m.role, [_shape(p) for p in m.parts]] for m in feed]
+        shape = [[m.role, [_shape(p, bound=m.origin == self.origin) for p in m.parts]] for m in feed]
         return json.dumps([instructions, [t.name for t in tools], options, shape]).encode()
 
     async def stream(self, call: ModelCall) -> AsyncIterator[ProviderEvent]:
@@ -111,19 +111,14 @@ class PlayedModel:
         self.closed = True
 
 
-def _shape(part: Any) -> Any:
+def _shape(part: Any, *, bound: bool) -> Any:
     if isinstance(part, Text):
         return part.text
     if isinstance(part, ToolCall):
-        return [part.id, part.name, part.arguments, str(part.bound)]
+        return [part.id, part.name, part.arguments, str(part.bound) if bound else None]
     if isinstance(part, ToolResult):
         return [part.tool_call_id, part.content, part.is_error]
     return str(part)
-
-
-def plain_feed(messages: Sequence[Message], provider: Any) -> Sequence[Message]:
-    """What may be replayed, as it is."""
-    return [m for m in messages if m.replay]
 
 
 class World:
@@ -147,7 +142,6 @@ class World:
             self.model,
             tools,
             Settings.model_construct(**{**Settings().model_dump(), **settings}),
-            build_feed=plain_feed,
             fallback=fallback,
         )
 

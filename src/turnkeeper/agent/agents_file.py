@@ -170,7 +170,7 @@ def _definition(name: str, entry: _Entry, place: _Place, folder: Path) -> AgentD
         name=name,
         runner=entry.runner,
         model=model,
-        fallback=entry.fallback,
+        fallback=_resolved(entry.fallback, folder),
         function=function,
         cli=entry.cli,
         cwd=_resolve(entry.cwd, folder),
@@ -182,6 +182,16 @@ def _definition(name: str, entry: _Entry, place: _Place, folder: Path) -> AgentD
         reasoning=entry.reasoning,
         context_tokens_max=entry.context_tokens_max,
         prices=entry.prices,
+    )
+
+
+def _resolved(model: Model | None, folder: Path) -> Model | None:
+    if model is None:
+        return None
+    return msgspec.structs.replace(
+        model,
+        api_key_file=_resolve(model.api_key_file, folder),
+        script=_resolve(model.script, folder),
     )
 
 
@@ -245,5 +255,7 @@ def secrets_of(definitions: Mapping[str, AgentDefinition]) -> tuple[tuple[str | 
     """Where the agents' keys are: (environment variable, file) of each, for the masker."""
     models = [m for d in definitions.values() for m in (d.model, d.fallback) if m is not None]
     return tuple(
-        (m.api_key_env, m.api_key_file) for m in models if m.api_key_env is not None or m.api_key_file is not None
+        (m.api_key_env, m.api_key_file)
+        for m in models
+        if m.api_key_env is not None or m.api_key_file is not None
     )

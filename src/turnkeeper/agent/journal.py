@@ -7,6 +7,7 @@ still pending when the turn ends is part of its outcome's bodies.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +15,12 @@ import msgspec
 from turnkeeper.agent import texts
 from turnkeeper.agent.so_far import Call, TurnSoFar, read_turn
 from turnkeeper.conversation import events as ev
-from turnkeeper.conversation.messages import NOTICE, TOOL, Message
+from turnkeeper.conversation.messages import EXPIRED, NOTICE, SUPERSEDED, TOOL, Message
 from turnkeeper.conversation.parts import Part, Text, ToolResult
 from turnkeeper.conversation.turns import Disposition, Effect, ReceiptState
 from turnkeeper.errors import Fenced
+from turnkeeper.history.builder import FeedBuilder
+from turnkeeper.history.feed import Feed, FeedOptions
 from turnkeeper.port.runner import Rider, TurnPort
 from turnkeeper.tool import Outcome
 
@@ -27,8 +30,10 @@ replace = msgspec.structs.replace
 class TurnJournal:
     """Reads and writes the journal of one running turn."""
 
-    def __init__(self, turn: TurnPort) -> None:
+    def __init__(self, turn: TurnPort, effects: Mapping[str, Effect]) -> None:
         self.turn = turn
+        self._options = FeedOptions(effects=effects)
+        self._builder = FeedBuilder(options=self._options)
         self.so_far = TurnSoFar()
         self.messages: list[Message] = []
         """The conversation's messages with this turn's pending ones, in the order of the journal."""
@@ -42,7 +47,16 @@ class TurnJournal:
     async def load(self) -> None:
         """Read what the journal says."""
         self.so_far = read_turn(await self.turn.turn_events())
-        self.messages = list(await self.turn.messages())
+        self._read(await self.turn.messages())
+
+    def _read(self, messages: Sequence[Message]) -> None:
+        self.messages = list(messages)
+        expired = frozenset([m.message_id for m in messages if m.standing == EXPIRED])
+        self._builder = FeedBuilder(messages, expired=expired, options=self._options)
+
+    def feed(self) -> Feed:
+        """What a model is given now: the pending messages are part of it."""
+        return self._builder.feed()
 
     def add(self, *bodies: ev.Body) -> None:
         """Have these made durable with whatever is recorded next; they count from now."""
@@ -52,8 +66,16 @@ class TurnJournal:
             self.so_far.apply(body, at)
             if isinstance(body, ev.MessageAppended):
                 self.messages.append(body.message)
+                self._builder.extend([body.message])
             elif isinstance(body, ev.MessageMarked):
                 self._mark(body)
+                self._builder.replace(self.messages)
+            elif isinstance(body, ev.AttemptSuperseded):
+                self._mark(ev.MessageMarked(body.message_id, standing=SUPERSEDED, replay=False))
+                self._builder.replace(self.messages)
+            elif isinstance(body, ev.ConfirmationExpired):
+                self._mark(ev.MessageMarked(body.message_id, standing=EXPIRED))
+                self._builder.expire([body.message_id])
 
     async def record(
         self,
@@ -87,7 +109,7 @@ class TurnJournal:
         """Take a steer along: its message stands after everything journaled so far."""
         await self.record()
         await self.turn.take(rider)
-        self.messages = list(await self.turn.messages())
+        self._read(await self.turn.messages())
         self.so_far.answer = None
 
     def confirm(self) -> None:

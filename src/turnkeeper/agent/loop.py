@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -28,21 +28,22 @@ from turnkeeper.agent.reply import arguments_problem, call_ids, calls_of, has_an
 from turnkeeper.agent.so_far import RATE_LIMIT, REFUSED_REQUEST, REPEATED, Call
 from turnkeeper.agent.stream import RoundStream, Streamed
 from turnkeeper.conversation import events as ev
-from turnkeeper.conversation.messages import ASSISTANT, ERRORED, INTERRUPTED, USER, Message
+from turnkeeper.conversation.messages import ASSISTANT, ERRORED, EXPIRED, INTERRUPTED, LEAKED, USER, Message
 from turnkeeper.conversation.parts import Text, plain_text
-from turnkeeper.conversation.turns import Effect, Failure
+from turnkeeper.conversation.turns import Effect, Failure, Turn
 from turnkeeper.errors import Fenced, TurnkeeperError
 from turnkeeper.failpoint import failpoint
-from turnkeeper.port.provider import Deadlines, ModelCall, Provider, Reply
+from turnkeeper.history.confirmations import find_stale_confirmations
+from turnkeeper.port.provider import Deadlines, ModelCall, Provider, ProviderFailed, Reply
 from turnkeeper.port.runner import Answered, FailedWith, Needs, Offer, Outcome, Stopped, TurnPort
 from turnkeeper.settings import Settings
 from turnkeeper.tool import Tool
 from turnkeeper.tool.contract import ArgumentsInvalid
 
-log = logging.getLogger("turnkeeper.agent")
+JUDGED_MAX = 10_000
+"""Conversations of which it is remembered how far their confirmations were judged."""
 
-FeedBuilder = Callable[[Sequence[Message], Provider], Sequence[Message]]
-"""What a model is given: history after cleaning, for this provider."""
+log = logging.getLogger("turnkeeper.agent")
 
 
 class ModelRunner:
@@ -55,7 +56,6 @@ class ModelRunner:
         tools: Sequence[Tool],
         settings: Settings,
         *,
-        build_feed: FeedBuilder,
         fallback: Provider | None = None,
     ) -> None:
         self.definition = definition
@@ -63,7 +63,18 @@ class ModelRunner:
         self.fallback = fallback
         self.tools = {tool.name: tool for tool in tools}
         self.settings = settings
-        self.build_feed = build_feed
+        self.judged: dict[str, int] = {}
+        """Per conversation the seq up to which no confirmation can grow stale any more."""
+
+    def remember_judged(self, conversation_id: str, messages: Sequence[Message], now: float) -> None:
+        """Messages older than the expiry were judged for good: the next turn need not read them again."""
+        oldest = now - self.settings.confirmation_expiry_seconds
+        while len(self.judged) >= JUDGED_MAX:
+            self.judged.pop(next(iter(self.judged)))
+        for message in reversed(messages):
+            if message.seq and message.created_at < oldest:
+                self.judged[conversation_id] = message.seq
+                return
 
     async def run(self, turn: TurnPort) -> Outcome:
         """Carry out one offered turn."""
@@ -109,8 +120,9 @@ class ModelTurn:
     def __init__(self, agent: ModelRunner, turn: TurnPort) -> None:
         self.agent = agent
         self.turn = turn
-        self.journal = TurnJournal(turn)
+        self.journal = TurnJournal(turn, {name: tool.effect for name, tool in agent.tools.items()})
         self.stop: asyncio.Task[str] = asyncio.ensure_future(turn.wait_stopping())
+        self.sent_hash = ""
         self.bound_data = True
         """Whether provider-bound data goes along; left behind once a request with it was refused."""
 
@@ -145,6 +157,7 @@ class ModelTurn:
 
     async def _begin(self) -> Outcome | None:
         agent = self.agent
+        self._expire_confirmations()
         entered = await enter(self.journal, agent.definition, agent.tools, agent.settings)
         if not isinstance(entered, list):
             return entered
@@ -157,6 +170,21 @@ class ModelTurn:
         if self.journal.so_far.last_failure is not None:
             return await self._again()
         return None
+
+    def _expire_confirmations(self) -> None:
+        """Journal once, for each dangerous confirmation that has grown stale, that it no longer acts (G11)."""
+        journal, turn = self.journal, self.turn.offer.turn
+        expired = frozenset([m.message_id for m in journal.messages if m.standing == EXPIRED])
+        found = find_stale_confirmations(
+            [_as_sent(message, turn) for message in journal.messages],
+            self.turn.clock.now(),
+            expiry_seconds=self.agent.settings.confirmation_expiry_seconds,
+            expired=expired,
+            after_seq=self.agent.judged.get(turn.conversation_id, 0),
+        )
+        for message_id, pattern in found:
+            journal.add(ev.ConfirmationExpired(message_id, pattern))
+        self.agent.remember_judged(turn.conversation_id, journal.messages, self.turn.clock.now())
 
     async def _run(self, jobs: list[Job]) -> None:
         failpoint("agent.before_intent_commit")
@@ -189,9 +217,9 @@ class ModelTurn:
         return self.agent.provider
 
     def _build(self, provider: Provider) -> tuple[Sequence[Message], bytes]:
-        feed = self.agent.build_feed(self.journal.messages, provider)
+        feed: Sequence[Message] = self.journal.feed().messages
         if not self.bound_data:
-            feed = [_unbound(message) for message in feed]
+            feed = [msgspec.structs.replace(message, origin=None) for message in feed]
         body = provider.build(
             feed,
             instructions=self.agent.definition.instructions,
@@ -204,7 +232,10 @@ class ModelTurn:
         """Journal the round's start, send the request, and see the stream to its end."""
         so_far = self.journal.so_far
         provider = self._provider()
-        feed, body = self._build(provider)
+        try:
+            feed, body = self._build(provider)
+        except ProviderFailed as failed:
+            return Streamed(failure=failed.failure)
         self.sent_hash = _hash(body)
         number = so_far.rounds_finished + 1
         deadlines = self.agent.deadlines()
@@ -237,7 +268,8 @@ class ModelTurn:
             failed_attempts=so_far.failed_attempts,
             newest_user_text=_newest_user_text(self.journal.messages, self.turn.offer),
         )
-        stream = RoundStream(self.journal, self.agent.settings, number)
+        asked = call.newest_user_text
+        stream = RoundStream(self.journal, self.agent.settings, number, asked=asked)
         work = asyncio.ensure_future(stream.run(provider, call))
         try:
             await asyncio.wait({work, self.stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -283,6 +315,9 @@ class ModelTurn:
             return await self._failed(
                 msgspec.structs.replace(streamed, reply=None, failure=failure, partial=message)
             )
+        if streamed.leak is not None and so_far.leaks_in_round < self.agent.settings.leak_resamples_max:
+            self._set_aside(message, streamed, number)
+            return None
         stored = msgspec.structs.replace(
             message,
             message_id=self.turn.ids.make("m"),
@@ -304,6 +339,8 @@ class ModelTurn:
             request_id=reply.request_id,
         )
         journal.add(ev.MessageAppended(stored), finished)
+        if streamed.leak is not None:
+            journal.add(ev.Noticed("leak_kept", texts.leak_kept(), {"dialect": streamed.leak.dialect}))
         failpoint("agent.before_message_commit")
         if not calls:
             return Answered()
@@ -318,6 +355,33 @@ class ModelTurn:
         if jobs:
             await run_calls(journal, jobs, self.agent.settings, self.stop)
         return self._wait_for_approval()
+
+    def _set_aside(self, message: Message, streamed: Streamed, number: int) -> None:
+        """Set an answer with leaked markup aside for another sample of the same context (seed 004).
+
+        It stays visible and is priced; it is never fed, never the turn's answer, and no cause of a resume.
+        """
+        assert streamed.leak is not None
+        leaked = self.journal.message(
+            ASSISTANT,
+            *message.parts,
+            provenance="model",
+            round=number,
+            standing=LEAKED,
+            replay=False,
+            stop_reason="error",
+            error=texts.leaked(),
+            origin=message.origin or self._provider().origin,
+        )
+        failure = Failure(
+            kind="leaked", retryable=False, sentence=texts.leaked(), detail=streamed.leak.dialect
+        )
+        self.journal.add(
+            ev.MessageAppended(leaked),
+            ev.AttemptSuperseded(leaked.message_id, "leaked_markup", round=number),
+            ev.MessageMarked(leaked.message_id, standing=LEAKED, replay=False, why="leaked_markup"),
+            ev.RoundFailed(number, failure, streamed.usage),
+        )
 
     def _decide(self, calls: list[Call], *, closing: bool) -> list[Job]:
         """Run, refuse or ask, call by call; everything is added to the journal."""
@@ -416,7 +480,10 @@ class ModelTurn:
         if failure.kind != REFUSED_REQUEST or not self.bound_data:
             return False
         self.bound_data = False
-        return _hash(self._build(self._provider())[1]) != self.sent_hash
+        try:
+            return _hash(self._build(self._provider())[1]) != self.sent_hash
+        except ProviderFailed:
+            return False
 
     def _resume(self, failure: Failure) -> None:
         so_far = self.journal.so_far
@@ -481,6 +548,13 @@ def _hash(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()[:32]
 
 
+def _as_sent(message: Message, turn: Turn) -> Message:
+    """The turn's own message with the time at which it was sent: consent does not grow fresh by waiting."""
+    if message.turn_id != turn.turn_id or message.role != USER or not turn.created_at:
+        return message
+    return msgspec.structs.replace(message, created_at=turn.created_at)
+
+
 def _newest_user_text(messages: Sequence[Message], offer: Offer) -> str:
     """The words that a person or producer said last; of a turn that goes on after others came, its own."""
     own_only = offer.why in ("retried", "continued")
@@ -492,25 +566,13 @@ def _newest_user_text(messages: Sequence[Message], offer: Offer) -> str:
     return ""
 
 
-def _unbound(message: Message) -> Message:
-    """The message without anything that is bound to a provider."""
-    parts = [
-        part
-        if not (getattr(part, "bound", None) or getattr(part, "block", None))
-        else msgspec.structs.replace(part, bound=None, block=None)
-        for part in message.parts
-    ]
-    return msgspec.structs.replace(message, parts=tuple(parts), envelope=None)
-
-
 def make_model_runner(
     definition: AgentDefinition,
     provider: Provider,
     tools: Sequence[Tool],
     settings: Settings,
     *,
-    build_feed: FeedBuilder,
     fallback: Provider | None = None,
 ) -> ModelRunner:
     """The runner of an agent with a model; the app hands in the parts."""
-    return ModelRunner(definition, provider, tools, settings, build_feed=build_feed, fallback=fallback)
+    return ModelRunner(definition, provider, tools, settings, fallback=fallback)

@@ -8,7 +8,9 @@ from turnkeeper.agent.drafts import DraftKeeper
 from turnkeeper.agent.journal import TurnJournal
 from turnkeeper.conversation.events import DraftSaved
 from turnkeeper.conversation.messages import Message
+from turnkeeper.conversation.parts import ToolCall
 from turnkeeper.conversation.turns import Failure, Usage
+from turnkeeper.history.leak import Leak, LeakScanner
 from turnkeeper.port.provider import (
     CallDelta,
     ModelCall,
@@ -29,6 +31,8 @@ class Streamed(msgspec.Struct, frozen=True, kw_only=True):
     partial: Message | None = None
     text: str = ""
     """The words that were shown."""
+    leak: Leak | None = None
+    """Markup of a tool call that stands in the text of the reply (seed 004)."""
     usage: Usage | None = None
     seconds: float = 0.0
     first_token_seconds: float | None = None
@@ -37,11 +41,13 @@ class Streamed(msgspec.Struct, frozen=True, kw_only=True):
 class RoundStream:
     """One model call under way. `text` is what was shown of it, also after it was cancelled."""
 
-    def __init__(self, journal: TurnJournal, settings: Settings, round_: int) -> None:
+    def __init__(self, journal: TurnJournal, settings: Settings, round_: int, *, asked: str) -> None:
         self._journal = journal
         self._turn = turn = journal.turn
         self._round = round_
+        self._text = ""
         self._shown_chars = 0
+        self._scanner = LeakScanner(asked=asked)
         self.drafts = DraftKeeper(
             self._save,
             turn.clock,
@@ -65,9 +71,11 @@ class RoundStream:
                 if first is None:
                     first = clock.monotonic() - began
                 if isinstance(event, Reply):
+                    leak = self._judge(event)
                     await self.drafts.finish()
                     return Streamed(
                         reply=event,
+                        leak=leak,
                         usage=event.usage,
                         seconds=clock.monotonic() - began,
                         first_token_seconds=first,
@@ -97,11 +105,28 @@ class RoundStream:
             failure=cut, text=self.text, seconds=clock.monotonic() - began, first_token_seconds=first
         )
 
+    def _judge(self, reply: Reply) -> Leak | None:
+        """Whether markup leaked into the reply's text; if not, what was held back is shown."""
+        has_calls = any(type(part) is ToolCall for part in reply.message.parts)
+        stop_reason = reply.stop_reason or reply.message.stop_reason
+        leak = self._scanner.finish(has_calls=has_calls, stop_reason=stop_reason)
+        if leak is None:
+            self._release(len(self._text))
+        return leak
+
+    def _release(self, chars: int) -> None:
+        """Show the text up to `chars`; what comes after may be the beginning of leaked markup."""
+        if chars <= self._shown_chars:
+            return
+        text = self._text[self._shown_chars : chars]
+        self._turn.delta("text", {"text": text, "round": self._round, "offset": self._shown_chars})
+        self._shown_chars = chars
+        self.drafts.add(text)
+
     def _show(self, event: object) -> None:
         if isinstance(event, TextDelta):
-            self._turn.delta("text", {"text": event.text, "round": self._round, "offset": self._shown_chars})
-            self._shown_chars += len(event.text)
-            self.drafts.add(event.text)
+            self._text += event.text
+            self._release(self._scanner.feed(event.text))
         elif isinstance(event, ThinkingDelta):
             self._turn.delta("thinking", {"text": event.text, "round": self._round})
         elif isinstance(event, CallDelta):

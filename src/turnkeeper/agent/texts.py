@@ -153,3 +153,13 @@ def go_on(asked: str) -> str:
 def broke(what: str) -> str:
     """The loop itself met an error that it does not know."""
     return f"The agent stopped with an error of its own: {what}"
+
+
+def leaked() -> str:
+    """A tool call came as text."""
+    return "A tool call leaked into the text of this answer; it was set aside and another one was asked for."
+
+
+def leak_kept() -> str:
+    """The budget for other samples is spent."""
+    return "Every sample of this answer had a tool call leaked into its text; the last one is kept as it is."

@@ -23,7 +23,9 @@ INTERRUPTED = "interrupted"
 ERRORED = "errored"
 LEAKED = "leaked"
 SUPERSEDED = "superseded"
-STANDINGS = (COMPLETE, INTERRUPTED, ERRORED, LEAKED, SUPERSEDED)
+EXPIRED = "expired"
+"""Of a user's message: a dangerous confirmation in it has grown stale (ConfirmationExpired)."""
+STANDINGS = (COMPLETE, INTERRUPTED, ERRORED, LEAKED, SUPERSEDED, EXPIRED)
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,6 +16,7 @@ import msgspec
 from turnkeeper.conversation.events import (
     AttemptSuperseded,
     Body,
+    ConfirmationExpired,
     ConversationArchived,
     ConversationCreated,
     ConversationDeleted,
@@ -42,7 +43,7 @@ from turnkeeper.conversation.events import (
     TurnSettled,
     TurnStarted,
 )
-from turnkeeper.conversation.messages import SUPERSEDED, Message
+from turnkeeper.conversation.messages import EXPIRED, SUPERSEDED, Message
 from turnkeeper.conversation.parts import Attachment, Part, ToolResult
 from turnkeeper.conversation.turns import (
     RECEIPT_MOVES,
@@ -393,6 +394,19 @@ def _superseded(event: Event, rows: Rows) -> None:
     )
 
 
+def _expired(event: Event, rows: Rows) -> None:
+    body = event.body
+    assert isinstance(body, ConfirmationExpired)
+    rows.mark_message(
+        MarkRow(
+            position=event.position,
+            conversation_id=event.conversation_id,
+            message_id=body.message_id,
+            standing=EXPIRED,
+        )
+    )
+
+
 def _intended(event: Event, rows: Rows) -> None:
     body = event.body
     assert isinstance(body, ToolIntended)
@@ -433,6 +447,7 @@ PROJECT: dict[type[Any], Callable[[Event, Rows], None]] = {
     MessageAppended: _appended,
     MessageMarked: _marked,
     AttemptSuperseded: _superseded,
+    ConfirmationExpired: _expired,
     ToolIntended: _intended,
     ToolReturned: _returned,
 }

@@ -16,7 +16,7 @@ import msgspec
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.events import Body, Event
-from turnkeeper.conversation.messages import SUPERSEDED, USER, Message
+from turnkeeper.conversation.messages import EXPIRED, SUPERSEDED, USER, Message
 from turnkeeper.conversation.parts import Part, Text
 from turnkeeper.conversation.turns import (
     RECEIPT_MOVES,
@@ -218,6 +218,8 @@ class MemoryTurn:
                 flags = {"standing": body.standing, "replay": body.replay, "display": body.display}
                 given = {name: flag for name, flag in flags.items() if flag is not None}
                 found[body.message_id] = replace(found[body.message_id], **given)
+            elif isinstance(body, ev.ConfirmationExpired) and body.message_id in found:
+                found[body.message_id] = replace(found[body.message_id], standing=EXPIRED)
             elif isinstance(body, ev.AttemptSuperseded) and body.message_id in found:
                 found[body.message_id] = replace(found[body.message_id], standing=SUPERSEDED, replay=False)
         return list(found.values())

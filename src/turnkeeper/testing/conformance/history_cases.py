@@ -6,6 +6,7 @@ from typing import Any
 
 from turnkeeper.conversation.events import (
     AttemptSuperseded,
+    ConfirmationExpired,
     ConversationArchived,
     ConversationDeleted,
     ConversationRenamed,
@@ -75,13 +76,14 @@ async def messages_come_in_pages_newest_page_first_ascending_inside(kit: StoreKi
 async def a_mark_changes_flags_on_every_read_and_no_words(kit: StoreKit) -> None:
     """Superseded, leaked, interrupted: display and replay are independent; the event is as it was."""
     script = await begun(kit)
-    for name in ("a", "b", "c"):
+    for name in ("a", "b", "c", "d"):
         await script.say(name, "words", "assistant")
     await script.commit(
         MessageMarked("m-a", standing="interrupted", replay=False),
         MessageMarked("m-b", display=False),
         MessageMarked("m-nobody", display=False),
         AttemptSuperseded("m-c", "leaked"),
+        ConfirmationExpired("m-d", "confirm reboot"),
     )
     await script.commit(MessageMarked("m-a", replay=True, why="undone"))
 
@@ -92,6 +94,7 @@ async def a_mark_changes_flags_on_every_read_and_no_words(kit: StoreKit) -> None
         ("words", "interrupted", True, True),
         ("words", "complete", False, True),
         ("words", "superseded", True, False),
+        ("words", "expired", True, True),
     ]
     store = await kit.reopen(script.store)
     assert [flags(message) for message in await store.messages("c1")] == expected

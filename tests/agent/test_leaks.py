@@ -1,0 +1,143 @@
+"""Seed 004: an answer whose tool call leaked into its text is sampled again and never teaches the model."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.agent.test_rounds import Counted
+from tests.agent.world import PlayedModel, World, call, kinds, results, run
+from turnkeeper.conversation import events as ev
+from turnkeeper.conversation.messages import LEAKED
+from turnkeeper.conversation.parts import Text
+from turnkeeper.port.runner import Answered, FailedWith
+
+LEAK = 'Reading.\n<invoke name="read">\n<parameter name="name">a</parameter>\n</invoke>'
+STALL_KIND = "stall"
+
+
+def test_a_leaked_answer_is_resampled_on_the_identical_context() -> None:
+    async def main() -> None:
+        world = World(LEAK, "done cleanly")
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert world.model.calls[0].body == world.model.calls[1].body
+        leaked, good = turn.history()[1:]
+        assert leaked.text == LEAK
+        assert (leaked.display, leaked.replay, leaked.standing) == (True, False, LEAKED)
+        assert leaked.stop_reason == "error"
+        assert leaked.error
+        assert good.text == "done cleanly"
+        assert turn.commits[1] == (
+            "MessageAppended",
+            "AttemptSuperseded",
+            "MessageMarked",
+            "RoundFailed",
+            "RoundStarted",
+        )
+
+    run(main())
+
+
+def test_the_leak_is_priced_and_fires_no_resume() -> None:
+    async def main() -> None:
+        world = World(LEAK, "ok")
+        turn = world.turn()
+        await turn.carry_out(world.runner)
+        assert "AutoResumed" not in kinds(turn)
+        failed = turn.bodies(ev.RoundFailed)[0]
+        assert failed.usage is not None
+        assert failed.usage.output_tokens == 10
+        assert not failed.failure.retryable
+
+    run(main())
+
+
+def test_a_later_turn_from_the_store_never_sees_the_leak() -> None:
+    async def main() -> None:
+        world = World(LEAK, "done", "next")
+        turn = world.turn()
+        await turn.carry_out(world.runner)
+        later = turn.next_turn("again")
+        await later.carry_out(world.runner)
+        assert b"invoke" not in world.model.calls[-1].body
+        assert b"done" in world.model.calls[-1].body
+
+    run(main())
+
+
+@pytest.mark.parametrize(("budget", "calls"), [(2, 3), (1, 2), (0, 1)])
+def test_after_the_budget_the_last_attempt_stays_as_it_is_with_a_warning(budget: int, calls: int) -> None:
+    async def main() -> None:
+        world = World(*[LEAK] * 9, leak_resamples_max=budget)
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert len(world.model.calls) == calls
+        last = turn.history()[-1]
+        assert (last.text, last.standing, last.replay) == (LEAK, "complete", True)
+        assert [b.code for b in turn.bodies(ev.Noticed)] == ["leak_kept"]
+
+    run(main())
+
+
+def test_the_budget_is_one_of_each_round() -> None:
+    async def main() -> None:
+        counted = Counted()
+        world = World(
+            LEAK, LEAK, [call("write", {"line": "a"}, "w")], LEAK, LEAK, "done", tools=counted.tools
+        )
+        turn = world.turn()
+        await turn.carry_out(world.runner)
+        assert turn.history()[-1].text == "done"
+        assert len(turn.bodies(ev.AttemptSuperseded)) == 4
+
+    run(main())
+
+
+def test_text_is_held_back_from_the_first_character_that_may_begin_a_marker() -> None:
+    async def main() -> None:
+        world = World(model=PlayedModel(LEAK, "ok <then> fine", chunk_seconds=0.1))
+        turn = world.turn()
+        await turn.carry_out(world.runner)
+        shown = "".join(data["text"] for kind, data in turn.deltas if kind == "text")
+        assert "<invoke" not in shown
+        assert shown.startswith("Reading.")
+        assert shown.endswith("ok <then> fine ")
+        assert all("<invoke" not in b.text for b in turn.bodies(ev.DraftSaved))
+
+    run(main())
+
+
+def test_markup_beside_a_real_call_in_a_fence_or_asked_for_is_no_leak() -> None:
+    async def main() -> None:
+        counted = Counted()
+        fenced = f"Like this:\n```xml\n{LEAK}\n```\nThat is all."
+        world = World([Text(LEAK), call("write", {"line": "a"}, "w")], fenced, tools=counted.tools)
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert not turn.bodies(ev.AttemptSuperseded)
+        assert counted.ran
+        assert results(turn)["w"].content == "wrote a"
+
+    run(main())
+
+
+def test_no_call_is_ever_run_from_text() -> None:
+    async def main() -> None:
+        counted = Counted()
+        world = World(*[LEAK] * 3, tools=counted.tools)
+        await world.turn().carry_out(world.runner)
+        assert counted.ran == []
+
+    run(main())
+
+
+def test_a_leak_and_then_a_failure_is_the_failure() -> None:
+    from tests.agent.test_retry import WRONG_KEY
+
+    async def main() -> None:
+        world = World(LEAK, WRONG_KEY)
+        outcome = await world.turn().carry_out(world.runner)
+        assert isinstance(outcome, FailedWith)
+        assert outcome.failure == WRONG_KEY
+
+    run(main())
