@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from turnkeeper.agent import texts
+from turnkeeper.agent.reply import call_ids
 from turnkeeper.agent.so_far import Call, TurnSoFar, read_turn
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import EXPIRED, NOTICE, SUPERSEDED, TOOL, Message
@@ -38,6 +39,14 @@ class TurnJournal:
         self.messages: list[Message] = []
         """The conversation's messages with this turn's pending ones, in the order of the journal."""
         self._pending: list[ev.Body] = []
+        self._call_ids: set[str] | None = None
+
+    @property
+    def call_ids(self) -> set[str]:
+        """Every call id of the conversation."""
+        if self._call_ids is None:
+            self._call_ids = call_ids(self.messages)
+        return self._call_ids
 
     @property
     def turn_id(self) -> str:
@@ -51,6 +60,7 @@ class TurnJournal:
 
     def _read(self, messages: Sequence[Message]) -> None:
         self.messages = list(messages)
+        self._call_ids = None
         expired = frozenset([m.message_id for m in messages if m.standing == EXPIRED])
         self._builder = FeedBuilder(messages, expired=expired, options=self._options)
 
@@ -67,6 +77,8 @@ class TurnJournal:
             if isinstance(body, ev.MessageAppended):
                 self.messages.append(body.message)
                 self._builder.extend([body.message])
+                if self._call_ids is not None:
+                    self._call_ids |= call_ids([body.message])
             elif isinstance(body, ev.MessageMarked):
                 self._mark(body)
                 self._builder.replace(self.messages)

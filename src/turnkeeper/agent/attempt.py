@@ -1,0 +1,342 @@
+"""One attempt at one turn: what every kind of agent of ours does in the same way.
+
+An attempt reads the journal, expires stale consent, puts in order what an earlier attempt left, then works
+step by step (`step`, which the kinds of agent define) until there is an outcome. Deciding on calls, waiting
+for approval, and what follows a failure are here, because they are the same for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from turnkeeper.agent import texts
+from turnkeeper.agent.calls import Job, StopAsked, run_calls
+from turnkeeper.agent.definition import AgentDefinition
+from turnkeeper.agent.entry import enter, needs_approval
+from turnkeeper.agent.journal import TurnJournal
+from turnkeeper.agent.ledger import BAD_ARGUMENTS, CLOSING, TOO_MANY, UNKNOWN_TOOL, find_earlier
+from turnkeeper.agent.plan import Budgets, GiveUp, after_failure
+from turnkeeper.agent.reply import arguments_problem
+from turnkeeper.agent.so_far import RATE_LIMIT, REPEATED, Call
+from turnkeeper.conversation import events as ev
+from turnkeeper.conversation.messages import ASSISTANT, EXPIRED, USER, Message
+from turnkeeper.conversation.parts import Text, plain_text
+from turnkeeper.conversation.turns import Effect, Failure, Turn
+from turnkeeper.errors import Fenced, TurnkeeperError
+from turnkeeper.failpoint import failpoint
+from turnkeeper.history.confirmations import find_stale_confirmations
+from turnkeeper.port.provider import Deadlines
+from turnkeeper.port.runner import Answered, FailedWith, Needs, Outcome, Stopped, TurnPort
+from turnkeeper.settings import Settings
+from turnkeeper.tool import Tool
+from turnkeeper.tool.contract import ArgumentsInvalid
+
+JUDGED_MAX = 10_000
+"""Conversations of which it is remembered how far their confirmations were judged."""
+
+log = logging.getLogger("turnkeeper.agent")
+
+
+class Agent:
+    """One agent: what all its attempts share."""
+
+    def __init__(self, definition: AgentDefinition, tools: Sequence[Tool], settings: Settings) -> None:
+        self.definition = definition
+        self.tools = {tool.name: tool for tool in tools}
+        self.settings = settings
+        self.judged: dict[str, int] = {}
+        """Per conversation the seq up to which no confirmation can grow stale any more."""
+
+    def remember_judged(self, conversation_id: str, messages: Sequence[Message], now: float) -> None:
+        """Messages older than the expiry were judged for good: the next turn need not read them again."""
+        oldest = now - self.settings.confirmation_expiry_seconds
+        while len(self.judged) >= JUDGED_MAX:
+            self.judged.pop(next(iter(self.judged)))
+        for message in reversed(messages):
+            if message.seq and message.created_at < oldest:
+                self.judged[conversation_id] = message.seq
+                return
+
+    def deadlines(self) -> Deadlines:
+        """How long one call may take."""
+        if self.definition.deadlines is not None:
+            return self.definition.deadlines
+        s = self.settings
+        if self.definition.reasoning:
+            return Deadlines(
+                first_token_seconds=s.reasoning_first_token_seconds,
+                stall_seconds=s.reasoning_stall_seconds,
+                total_seconds=s.reasoning_total_seconds,
+            )
+        return Deadlines(
+            first_token_seconds=s.first_token_seconds,
+            stall_seconds=s.stall_seconds,
+            total_seconds=s.total_seconds,
+        )
+
+    def budgets(self) -> Budgets:
+        """How often a turn may try again by itself."""
+        s = self.settings
+        return Budgets(
+            auto_resumes_max=s.auto_resumes_max,
+            rate_limit_waits_max=s.rate_limit_waits_max,
+            rate_limit_wait_seconds=s.rate_limit_wait_seconds,
+            refused_resends_max=s.refused_resends_max,
+        )
+
+
+class Attempt:
+    """One attempt at one turn."""
+
+    def __init__(self, agent: Agent, turn: TurnPort) -> None:
+        self.agent = agent
+        self.turn = turn
+        self.journal = TurnJournal(turn, {name: tool.effect for name, tool in agent.tools.items()})
+        self.stop: asyncio.Task[str] = asyncio.ensure_future(turn.wait_stopping())
+
+    async def step(self) -> Outcome | None:
+        """Do the next piece of work; None if another one follows."""
+        raise NotImplementedError
+
+    def request_changes(self, failure: Failure) -> bool:
+        """Whether the request that would be sent now differs from the one that was refused."""
+        return False
+
+    async def carry_out(self) -> Outcome:
+        """The whole attempt. What was journaled or added is part of whatever outcome it comes to."""
+        try:
+            await self.journal.load()
+            outcome = await self.begin()
+            while outcome is None:
+                outcome = await self.step()
+        except StopAsked:
+            outcome = Stopped()
+        except Fenced:
+            raise
+        except TurnkeeperError as error:
+            outcome = FailedWith(
+                failure=Failure(kind=error.code, retryable=error.retryable, sentence=error.sentence)
+            )
+        except Exception as error:
+            log.exception("the loop failed", extra={"turn_id": self.journal.turn_id})
+            outcome = FailedWith(
+                failure=Failure(
+                    kind="unknown", retryable=False, sentence=texts.broke(f"{type(error).__name__}: {error}")
+                )
+            )
+        finally:
+            self.stop.cancel()
+        self.journal.confirm()
+        return msgspec.structs.replace(outcome, bodies=(*self.journal.rest(), *outcome.bodies))
+
+    # -- before the first round
+
+    async def begin(self) -> Outcome | None:
+        agent = self.agent
+        self._expire_confirmations()
+        entered = await enter(self.journal, agent.definition, agent.tools, agent.settings)
+        if not isinstance(entered, list):
+            return entered
+        if entered:
+            await self.run_jobs(entered)
+        if pending := self.wait_for_approval():
+            return pending
+        if self.journal.so_far.answer is not None and not self.turn.riders():
+            return Answered()
+        if self.journal.so_far.last_failure is not None:
+            return await self.again()
+        return None
+
+    def _expire_confirmations(self) -> None:
+        """Journal once, for each dangerous confirmation that has grown stale, that it no longer acts (G11)."""
+        journal, turn = self.journal, self.turn.offer.turn
+        expired = frozenset([m.message_id for m in journal.messages if m.standing == EXPIRED])
+        found = find_stale_confirmations(
+            [_as_sent(message, turn) for message in journal.messages],
+            self.turn.clock.now(),
+            expiry_seconds=self.agent.settings.confirmation_expiry_seconds,
+            expired=expired,
+            after_seq=self.agent.judged.get(turn.conversation_id, 0),
+        )
+        for message_id, pattern in found:
+            journal.add(ev.ConfirmationExpired(message_id, pattern))
+        self.agent.remember_judged(turn.conversation_id, journal.messages, self.turn.clock.now())
+
+    async def run_jobs(self, jobs: list[Job]) -> None:
+        failpoint("agent.before_intent_commit")
+        await self.journal.record()
+        failpoint("agent.after_intent_commit")
+        await run_calls(self.journal, jobs, self.agent.settings, self.stop)
+
+    # -- calls
+
+    def decide(self, calls: list[Call], *, closing: bool) -> list[Job]:
+        """Run, refuse or ask, call by call; everything is added to the journal."""
+        jobs: list[Job] = []
+        journal, settings = self.journal, self.agent.settings
+        for index, call in enumerate(calls):
+            name = call.call.name
+            tool = self.agent.tools.get(name)
+            effect = Effect.READ_ONLY if tool is None else tool.effect
+            if closing:
+                journal.refuse(call, texts.closing(name), CLOSING, effect)
+                continue
+            if index >= settings.calls_per_round_max:
+                journal.refuse(call, texts.too_many(name, settings.calls_per_round_max), TOO_MANY, effect)
+                continue
+            earlier = find_earlier(journal.so_far, call, effect)
+            if earlier is not None:
+                journal.refuse(call, texts.repeated(name, earlier), REPEATED, effect)
+            elif tool is None:
+                journal.refuse(call, texts.unknown_tool(name, tuple(self.agent.tools)), UNKNOWN_TOOL)
+            elif (problem := problem_of(call, tool, settings)) is not None:
+                journal.refuse(call, problem, BAD_ARGUMENTS, effect)
+            elif needs_approval(tool, self.agent.definition):
+                self.request_approval(call)
+            else:
+                journal.intend(call, effect)
+                jobs.append(Job(call, tool))
+        return jobs
+
+    def request_approval(self, call: Call) -> None:
+        policies = self.agent.definition.policies
+        seconds = policies.approval_seconds or self.agent.settings.approval_seconds
+        self.journal.add(
+            ev.ApprovalRequested(
+                approval_id=self.turn.ids.make("p"),
+                call_id=call.id,
+                name=call.call.name,
+                arguments=call.call.arguments,
+                expires_at=self.turn.clock.now() + seconds,
+                who=policies.approver,
+            )
+        )
+
+    def wait_for_approval(self) -> Needs | None:
+        """Park the turn if calls of it wait for a yes."""
+        waiting = self.journal.so_far.pending_approvals()
+        if not waiting:
+            return None
+        for call in waiting:
+            if call.placeholder_id is None:
+                self.journal.hold_place(call, texts.waits_for_approval(call.call.name))
+        return Needs(
+            needs={
+                "kind": "approval",
+                "approvals": [
+                    {
+                        "approval_id": call.approval_id,
+                        "call_id": call.id,
+                        "name": call.call.name,
+                        "arguments": call.call.arguments,
+                        "expires_at": call.expires_at,
+                        "who": self.agent.definition.policies.approver,
+                    }
+                    for call in waiting
+                ],
+                "expires_at": min(call.expires_at or 0.0 for call in waiting),
+            },
+            hold=self.agent.definition.policies.parked == "hold",
+        )
+
+    # -- failures
+
+    def keep(self, text: str, standing: str, number: int, partial: Message | None = None) -> None:
+        """Keep what there is of an answer that was not finished: for the eye, never fed."""
+        parts = partial.parts if partial is not None and partial.parts else (Text(text),)
+        if not text.strip() and (partial is None or not partial.parts):
+            return
+        kept = self.journal.message(
+            ASSISTANT,
+            *parts,
+            provenance="model",
+            round=number,
+            standing=standing,
+            replay=False,
+            origin=None if partial is None else partial.origin,
+        )
+        self.journal.add(ev.MessageAppended(kept))
+
+    async def again(self) -> Outcome | None:
+        """After a failed call: wait, resume, or give up, within the turn's budgets."""
+        so_far = self.journal.so_far
+        failure = so_far.last_failure
+        assert failure is not None
+        plan = after_failure(so_far, self.agent.budgets(), request_changed=self.request_changes(failure))
+        if isinstance(plan, GiveUp):
+            return FailedWith(failure=plan.failure)
+        if plan.why == "auto_resume":
+            self._resume(failure)
+        elif plan.why == RATE_LIMIT:
+            await self._wait(plan.wait_until, failure)
+        return None
+
+    def _resume(self, failure: Failure) -> None:
+        so_far = self.journal.so_far
+        usage = so_far.spent.usage
+        kept = len(so_far.kept_results())
+        self.journal.add(
+            ev.AutoResumed(
+                failure,
+                kept_rounds=so_far.rounds_finished,
+                kept_results=kept,
+                saved_input_tokens=usage.input_tokens - so_far.spent.superseded.input_tokens,
+                saved_output_tokens=usage.output_tokens - so_far.spent.superseded.output_tokens,
+            ),
+        )
+
+    async def _wait(self, until: float, failure: Failure) -> None:
+        """Wait as long as the provider asked; the wait is journaled and survives a restart."""
+        facts: dict[str, Any] = {"until": until, "kind": failure.kind}
+        seconds = until - self.turn.clock.now()
+        if seconds <= 0:
+            return
+        text = f"The model's provider asked to wait {seconds:.0f} s. The turn goes on by itself then."
+        await self.journal.record(ev.Noticed("waits_for_provider", text, facts))
+        timer = asyncio.ensure_future(self.turn.clock.sleep(seconds))
+        try:
+            await asyncio.wait({timer, self.stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+        if self.stop.done():
+            raise StopAsked(self.stop.result())
+
+    def address_end(self) -> None:
+        """Let the feed end on what the model is to do, where other turns have come in between."""
+        journal = self.journal
+        if self.turn.offer.why not in ("retried", "continued", "rescued"):
+            return
+        last = next((m for m in reversed(journal.messages) if m.replay), None)
+        if last is None or last.turn_id == journal.turn_id:
+            return
+        if last.role == USER and self.turn.offer.why == "rescued":
+            return
+        asked = plain_text(self.turn.offer.request.parts)
+        journal.add(ev.MessageAppended(journal.notice(texts.go_on(asked))))
+
+
+def problem_of(call: Call, tool: Tool, settings: Settings) -> str | None:
+    """Why the arguments of a call cannot be used, in words for the model."""
+    raw = call.call.arguments_raw
+    size = len(raw) if raw is not None else len(call.signature)
+    if size > settings.arguments_bytes_max:
+        return texts.giant_arguments(tool.name, size, settings.arguments_bytes_max)
+    if arguments_problem(call.call):
+        return texts.unreadable_arguments(tool.name)
+    try:
+        tool.check(call.call.arguments)
+    except ArgumentsInvalid as error:
+        return error.sentence
+    return None
+
+
+def _as_sent(message: Message, turn: Turn) -> Message:
+    """The turn's own message with the time at which it was sent: consent does not grow fresh by waiting."""
+    if message.turn_id != turn.turn_id or message.role != USER or not turn.created_at:
+        return message
+    return msgspec.structs.replace(message, created_at=turn.created_at)
