@@ -46,6 +46,7 @@ from turnkeeper.conversation.events import (
 from turnkeeper.conversation.messages import EXPIRED, SUPERSEDED, Message
 from turnkeeper.conversation.parts import Attachment, Part, ToolResult
 from turnkeeper.conversation.turns import (
+    END_STATES,
     RECEIPT_MOVES,
     Conversation,
     Disposition,
@@ -62,9 +63,14 @@ replace = msgspec.structs.replace
 
 
 class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn and the position of its `Submitted` event, which orders turns by age."""
+    """A turn and where its events stand: from its `Submitted`, at `seq` and `position`, to `last_seq`.
+
+    `position` orders turns by age. `last_seq` is None until the turn has ended.
+    """
 
     position: int
+    seq: int
+    last_seq: int | None = None
     turn: Turn
 
 
@@ -261,7 +267,7 @@ def _project_turn(event: Event, rows: Rows) -> None:
     row = _turn_of(event, rows)
     columns = TURN_COLUMNS[type(body)](event, body, row.turn)
     if columns:
-        rows.put_turn(TurnRow(position=row.position, turn=replace(row.turn, **columns)))
+        rows.put_turn(replace(row, turn=replace(row.turn, **columns)))
 
 
 def _turn_of(event: Event, rows: Rows) -> TurnRow:
@@ -322,7 +328,7 @@ def _submitted(event: Event, rows: Rows) -> None:
         created_at=event.at,
     )
     rows.add_turn(
-        TurnRow(position=event.position, turn=turn),
+        TurnRow(position=event.position, seq=event.seq, turn=turn),
         SubmissionRow(
             position=event.position,
             submission_id=body.submission_id,
@@ -451,6 +457,18 @@ PROJECT: dict[type[Any], Callable[[Event, Rows], None]] = {
     ToolIntended: _intended,
     ToolReturned: _returned,
 }
+
+
+def project(event: Event, rows: Rows) -> None:
+    """Change the rows as `event` says. Raises NotFound if it needs a turn that was never submitted."""
+    change = PROJECT.get(type(event.body))
+    if change is not None:
+        change(event, rows)
+    row = None if event.turn_id is None else rows.turn_row(event.turn_id)
+    if row is not None:
+        last_seq = event.seq if row.turn.state in END_STATES else None
+        if row.last_seq != last_seq:
+            rows.put_turn(replace(row, last_seq=last_seq))
 
 
 # --- from rows and event bodies back to the nouns

@@ -18,7 +18,6 @@ from turnkeeper.conversation.turns import Conversation, TurnState
 from turnkeeper.errors import Conflict, Fenced, LaneMoved, NotFound
 from turnkeeper.port.store import AttachmentRow, Batch, Fence, OutboxRow, TokenRow, UserRow
 from turnkeeper.store.rows import (
-    PROJECT,
     CallRow,
     MarkRow,
     MessageRow,
@@ -26,6 +25,7 @@ from turnkeeper.store.rows import (
     SubmissionRow,
     TurnRow,
     new_conversation,
+    project,
 )
 
 replace = msgspec.structs.replace
@@ -213,9 +213,7 @@ def store_batch(batch: Batch, unit: Unit) -> tuple[Event, ...]:
             position=position,
         )
         unit.events.append(event)
-        project = PROJECT.get(type(body))
-        if project is not None:
-            project(event, unit)
+        project(event, unit)
     unit.last_position = position
     unit.set_conversation(
         conversation_id,
@@ -232,7 +230,7 @@ def renew(leases: Iterable[Fence], until: float, unit: Unit) -> tuple[Fence, ...
     for fence in leases:
         row = unit.turn_row(fence.turn_id)
         if row is not None and row.turn.state is TurnState.RUNNING and row.turn.fence == fence.token:
-            unit.put_turn(TurnRow(position=row.position, turn=replace(row.turn, lease_until=until)))
+            unit.put_turn(replace(row, turn=replace(row.turn, lease_until=until)))
             held.append(fence)
     return tuple(held)
 
@@ -247,9 +245,7 @@ def project_all(events: Iterable[Event], unit: Unit) -> None:
         conversation_id = event.conversation_id
         if type(body) is ConversationCreated:
             unit.conversations[conversation_id] = new_conversation(conversation_id, event.at, body)
-        project = PROJECT.get(type(body))
-        if project is not None:
-            project(event, unit)
+        project(event, unit)
         unit.set_conversation(
             conversation_id, last_seq=event.seq, activity=event.position, active_at=event.at
         )
@@ -265,6 +261,4 @@ def keep_what_no_event_tells(
     for old in turns:
         row = unit.turn_row(old.turn.turn_id)
         if row is not None and row.turn.fence == old.turn.fence and row.turn.lease_until is not None:
-            unit.put_turn(
-                TurnRow(position=row.position, turn=replace(row.turn, lease_until=old.turn.lease_until))
-            )
+            unit.put_turn(replace(row, turn=replace(row.turn, lease_until=old.turn.lease_until)))

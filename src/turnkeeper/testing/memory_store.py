@@ -374,7 +374,9 @@ class MemoryStore:
         """See the port."""
         journal = self._open().journals.get(conversation_id, [])[max(after, 0) :]
         if turn_id is not None:
-            journal = [event for event in journal if event.turn_id == turn_id]
+            row = self._data.turns.get(turn_id)
+            first = row.seq if row is not None and row.turn.conversation_id == conversation_id else 1
+            journal = [event for event in journal if event.turn_id == turn_id and event.seq >= first]
         return tuple(journal[: max(limit, 0)])
 
     def _messages(self, conversation_id: str) -> list[MessageRow]:

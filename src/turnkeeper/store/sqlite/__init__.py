@@ -186,7 +186,13 @@ class SQLiteStore:
         if turn_id is None:
             values: tuple[Any, ...] = (text_in(conversation_id), after)
             return await self._page("events", values, limit, columns.event_out, seq)
-        values = (text_in(turn_id), after, text_in(conversation_id))
+        names = text_in(conversation_id), text_in(turn_id)
+        span = self._one("turn_span", names[::-1], lambda row: (row[0], row[1]))
+        if span is None:
+            values = (names[0], after, FOREVER, names[1], max(limit, 0))
+            return await self._in_thread(self._read, "events_of_turn", values, columns.event_out)
+        first, last = span
+        values = (names[0], max(after, first - 1), FOREVER if last is None else last, names[1])
         return await self._page("events_of_turn", values, limit, columns.event_out, seq)
 
     async def messages(

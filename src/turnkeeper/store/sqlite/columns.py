@@ -120,6 +120,8 @@ def turn_in(row: TurnRow) -> Columns:
     turn = row.turn
     return (
         row.position,
+        row.seq,
+        row.last_seq,
         text_in(turn.turn_id),
         text_in(turn.conversation_id),
         text_in(turn.submission_id),
@@ -305,35 +307,35 @@ def conversation_out(row: Sequence[Any]) -> Conversation:
 
 def turn_row_out(row: Sequence[Any]) -> TurnRow:
     """From the columns of `turn`."""
-    failure, needs, evidence = row[13], row[14], row[18]
+    failure, needs, evidence = row[15], row[16], row[20]
     turn = Turn(
-        turn_id=text_out(row[1]),
-        conversation_id=text_out(row[2]),
-        submission_id=text_out(row[3]),
-        state=TurnState(row[4]),
-        place=row[5],
-        attempt=row[6],
-        fence=row[7],
-        owner=_out(row[8]),
-        lease_until=row[9],
-        rescues=row[10],
-        mode=Mode(row[11]),
-        reason=_out(row[12]),
+        turn_id=text_out(row[3]),
+        conversation_id=text_out(row[4]),
+        submission_id=text_out(row[5]),
+        state=TurnState(row[6]),
+        place=row[7],
+        attempt=row[8],
+        fence=row[9],
+        owner=_out(row[10]),
+        lease_until=row[11],
+        rescues=row[12],
+        mode=Mode(row[13]),
+        reason=_out(row[14]),
         failure=None if failure is None else codec.decode(failure, Failure),
         needs=None if needs is None else codec.decode(needs, dict[str, Any]),
-        parent=_out(row[15]),
-        resend_of=_out(row[16]),
+        parent=_out(row[17]),
+        resend_of=_out(row[18]),
         receipt=Receipt(
-            ReceiptState(row[17]), None if evidence is None else codec.decode(evidence, dict[str, Any])
+            ReceiptState(row[19]), None if evidence is None else codec.decode(evidence, dict[str, Any])
         ),
-        user_id=text_out(row[19]),
-        producer=text_out(row[20]),
-        agent=text_out(row[21]),
-        created_at=row[22],
-        started_at=row[23],
-        ended_at=row[24],
+        user_id=text_out(row[21]),
+        producer=text_out(row[22]),
+        agent=text_out(row[23]),
+        created_at=row[24],
+        started_at=row[25],
+        ended_at=row[26],
     )
-    return TurnRow(position=row[0], turn=turn)
+    return TurnRow(position=row[0], seq=row[1], last_seq=row[2], turn=turn)
 
 
 def turn_out(row: Sequence[Any]) -> Turn:

@@ -15,18 +15,18 @@ ON CONFLICT (conversation_id) DO UPDATE SET
     lane_version = excluded.lane_version, paused = excluded.paused
 
 -- insert_turn --
-INSERT INTO turn (position, turn_id, conversation_id, submission_id, state, place, attempt, fence, owner,
+INSERT INTO turn (position, seq, last_seq, turn_id, conversation_id, submission_id, state, place, attempt, fence, owner,
     lease_until, rescues, mode, reason, failure, needs, parent, resend_of, receipt_state, receipt_evidence,
     user_id, producer, agent, created_at, started_at, ended_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- update_turn --
-INSERT INTO turn (position, turn_id, conversation_id, submission_id, state, place, attempt, fence, owner,
+INSERT INTO turn (position, seq, last_seq, turn_id, conversation_id, submission_id, state, place, attempt, fence, owner,
     lease_until, rescues, mode, reason, failure, needs, parent, resend_of, receipt_state, receipt_evidence,
     user_id, producer, agent, created_at, started_at, ended_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (position) DO UPDATE SET
-    state = excluded.state, place = excluded.place, attempt = excluded.attempt, fence = excluded.fence,
+    last_seq = excluded.last_seq, state = excluded.state, place = excluded.place, attempt = excluded.attempt, fence = excluded.fence,
     owner = excluded.owner, lease_until = excluded.lease_until, rescues = excluded.rescues,
     mode = excluded.mode, reason = excluded.reason, failure = excluded.failure, needs = excluded.needs,
     parent = excluded.parent, receipt_state = excluded.receipt_state,
@@ -166,9 +166,12 @@ SELECT position, conversation_id, seq, at, actor, turn_id, attempt, kind, body F
 WHERE conversation_id = ? AND seq > ?
 ORDER BY seq LIMIT ?
 
+-- turn_span --
+SELECT seq, last_seq FROM turn WHERE turn_id = ? AND conversation_id = ?
+
 -- events_of_turn --
 SELECT position, conversation_id, seq, at, actor, turn_id, attempt, kind, body FROM event
-WHERE turn_id = ? AND seq > ? AND conversation_id = ?
+WHERE conversation_id = ? AND seq > ? AND seq <= ? AND turn_id = ?
 ORDER BY seq LIMIT ?
 
 -- messages_before --

@@ -58,6 +58,8 @@ def _write_turns(cursor: apsw.Cursor, unit: Unit) -> None:
 
 
 def _many(cursor: apsw.Cursor, query: str, rows: Sequence[columns.Columns]) -> None:
+    if not rows:
+        return
     start, left, size = 0, len(rows), ROWS_MAX
     while left:
         while size > left:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from turnkeeper.errors import Conflict, LaneMoved, Stopping, StoreBusy
-from turnkeeper.failpoint import Failed, failpoint
+from turnkeeper.failpoint import failpoint
 from turnkeeper.port.store import KeyTaken
 from turnkeeper.store.sqlite import columns
 from turnkeeper.store.sqlite.faults import translated
@@ -104,38 +104,42 @@ class Writer:
     def _run(self) -> None:
         open_ = True
         while open_:
-            jobs: list[Job] = []
-            job = self._queue.get()
-            while job is not None:
-                jobs.append(job)
-                if len(jobs) == GROUP_MAX:
-                    break
-                try:
-                    job = self._queue.get_nowait()
-                except Empty:
-                    break
-            else:
-                open_ = False
-            if jobs:
+            jobs, open_ = self._take()
+            try:
                 self._group(jobs)
-                self._after_commit(jobs)
-                self._answer(jobs)
-                self._checkpoint()
+                failpoint("store.after_commit")
+            except Exception as error:  # noqa: BLE001 - the thread must live, and who waits must hear of it
+                for job in jobs:
+                    job.error = error
+            self._answer(jobs)
+            self._checkpoint()
         self._cursor.close()
         self._connection.close()
 
+    def _take(self) -> tuple[list[Job], bool]:
+        """All jobs that wait, at least one; and whether more may come."""
+        jobs: list[Job] = []
+        job = self._queue.get()
+        while job is not None:
+            jobs.append(job)
+            if len(jobs) == GROUP_MAX:
+                return jobs, True
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                return jobs, True
+        return jobs, False
+
     def _group(self, jobs: Sequence[Job]) -> None:
         """Store `jobs` together if possible; leave result or error in each."""
-        ways = (self._together, self._with_savepoints)
-        for way in ways if all(job.work is None for job in jobs) else ways[:1]:
+        problem: Exception | None = None
+        for way in (self._together, self._with_savepoints):
             try:
                 way(jobs)
             except apsw.ConstraintError as error:
-                problem: Exception = error
-                self._undo()
+                problem = self._undo(error)
             except Exception as error:  # noqa: BLE001 - whatever it is, who waits must hear of it
-                problem = translated(error, self.path, self._connection)
-                self._undo()
+                problem = self._undo(error)
                 if len(jobs) > 1 and type(problem) is not StoreBusy:
                     for job in jobs:
                         self._group([job])
@@ -147,52 +151,63 @@ class Writer:
             job.error = problem
 
     def _together(self, jobs: Sequence[Job]) -> None:
+        """One transaction, one unit of work, few statements."""
         self._cursor.execute("BEGIN IMMEDIATE")
         self._stored.refresh()
         unit = Unit(self._stored)
         for job in jobs:
             if job.work is None:
                 self._apply(job, unit)
-                continue
-            write_unit(self._cursor, unit)
-            self._stored.keep(unit)
-            job.error = None
-            job.work(self._cursor, self._stored)
-            unit = Unit(self._stored)
-        write_unit(self._cursor, unit)
+            else:
+                self._write(unit)
+                job.work(self._cursor, self._stored)
+                unit = Unit(self._stored)
+        self._write(unit)
         self._commit()
-        self._stored.keep(unit)
 
     def _with_savepoints(self, jobs: Sequence[Job]) -> None:
+        """One transaction, and a unit of work for each job, so that one at fault is undone alone."""
         self._cursor.execute("BEGIN IMMEDIATE")
         self._stored.refresh()
         for job in jobs:
-            unit = Unit(self._stored)
-            self._apply(job, unit)
-            if job.error is not None:
-                continue
             self._cursor.execute("SAVEPOINT job")
+            unit = Unit(self._stored)
             try:
-                write_unit(self._cursor, unit)
+                if job.work is None:
+                    self._apply(job, unit)
+                    self._write(unit)
+                else:
+                    job.work(self._cursor, self._stored)
             except apsw.ConstraintError as error:
                 self._cursor.execute("ROLLBACK TO job")
+                self._stored.forget()
+                self._stored.refresh()
                 job.error = self._refused(error, unit)
-            else:
-                self._stored.keep(unit)
             self._cursor.execute("RELEASE job")
         self._commit()
+
+    def _write(self, unit: Unit) -> None:
+        write_unit(self._cursor, unit)
+        self._stored.keep(unit)
 
     def _commit(self) -> None:
         failpoint("store.before_commit")
         self._cursor.execute("COMMIT")
 
-    def _undo(self) -> None:
+    def _undo(self, error: Exception) -> Exception:
+        """Leave the transaction and forget its rows; return what `error` means to who asked."""
+        found = translated(error, self.path, self._connection)
         self._stored.forget()
         if self._connection.in_transaction:
-            self._cursor.execute("ROLLBACK")
+            try:
+                self._cursor.execute("ROLLBACK")
+            except apsw.Error as again:
+                found.add_note(f"The transaction could not be left either: {again}")
+        return found
 
     @staticmethod
     def _apply(job: Job, unit: Unit) -> None:
+        """Let the job change `unit`; if it fails, `unit` is as it was."""
         job.error = None
         upper = Unit(unit)
         try:
@@ -219,14 +234,6 @@ class Writer:
     # -- afterwards
 
     @staticmethod
-    def _after_commit(jobs: Iterable[Job]) -> None:
-        try:
-            failpoint("store.after_commit")
-        except Failed as error:
-            for job in jobs:
-                job.error = error
-
-    @staticmethod
     def _answer(jobs: Iterable[Job]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         for job in jobs:
@@ -248,7 +255,8 @@ class Writer:
             return
         try:
             left, done = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except (apsw.BusyError, apsw.FullError, apsw.IOError):
+        except apsw.Error:
+            """The log stays as it is, whole; the next commit tries again, and meets the same fault itself."""
             return
         self._wal_pages = left - done
 

@@ -16,8 +16,6 @@ CREATE TABLE event (
     UNIQUE (conversation_id, seq)
 ) STRICT;
 
-CREATE INDEX event_of_turn ON event (turn_id, seq) WHERE turn_id IS NOT NULL;
-
 CREATE TABLE conversation (
     conversation_id TEXT    NOT NULL PRIMARY KEY,
     owner           TEXT    NOT NULL,
@@ -35,9 +33,13 @@ CREATE TABLE conversation (
 
 CREATE INDEX conversation_of ON conversation (owner);
 
--- One row a turn; `position` is that of its Submitted event, so that turns sort by age.
+-- One row a turn; `position` and `seq` are those of its Submitted event, so that turns sort by age. Its
+-- events stand between `seq` and `last_seq` (none until it has ended): an index of events by turn would
+-- make every append dearer.
 CREATE TABLE turn (
     position         INTEGER PRIMARY KEY,
+    seq              INTEGER NOT NULL,
+    last_seq         INTEGER,
     turn_id          TEXT    NOT NULL UNIQUE,
     conversation_id  TEXT    NOT NULL,
     submission_id    TEXT    NOT NULL,
