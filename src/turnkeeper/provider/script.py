@@ -90,6 +90,8 @@ class Round(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """The words are repeated for ever."""
     garbage: str | None = None
     """Nonsense at this point of the stream; one of GARBAGE."""
+    raw: str | None = None
+    """Sent as it is at this point of the stream, each character one byte (latin-1)."""
     error: ScriptedError | None = None
     cut: bool = False
     """The connection breaks here, without an end."""
@@ -99,9 +101,8 @@ class Round(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     @property
     def is_fault(self) -> bool:
         """Whether this round ends in a failure rather than an answer."""
-        return (
-            self.error is not None or self.cut or self.endless or self.garbage is not None or self.stall_s > 0
-        )
+        odd = self.raw is not None or self.garbage not in (None, "unknown_event")
+        return odd or self.error is not None or self.cut or self.endless or self.stall_s > 0
 
     @property
     def says_something(self) -> bool:
@@ -210,6 +211,10 @@ def _check(value: Any, kind: Any, place: str, path: str) -> Any:
         known = ", ".join(kind.__struct_fields__)
         raise ScriptInvalid(path=path, why=f"{place}: {error}. Known fields: {known}") from error
     if isinstance(checked, Round):
+        if checked.raw is not None and not checked.raw.isascii() and max(checked.raw) > "\xff":
+            raise ScriptInvalid(
+                path=path, why=f"{place}: raw may hold characters up to U+00FF only, one per byte"
+            )
         if checked.garbage is not None and checked.garbage not in GARBAGE:
             why = f"{place}: unknown garbage {checked.garbage!r}. Known: {', '.join(GARBAGE)}"
             raise ScriptInvalid(path=path, why=why)

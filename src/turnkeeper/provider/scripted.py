@@ -30,6 +30,7 @@ from turnkeeper.port.provider import (
 )
 from turnkeeper.provider.build import Builder, Report
 from turnkeeper.provider.failures import failure, from_error
+from turnkeeper.provider.reading import REPLY_CHARS_MAX
 from turnkeeper.provider.script import Round, Script, load_script
 from turnkeeper.provider.wire import Files, raw_block, read_arguments
 
@@ -82,7 +83,7 @@ class Scripted:
             round_ = self._script.round(call.newest_user_text, index)
         except ScriptInvalid as error:
             raise ProviderFailed(failure("config", why=error.sentence.rstrip("."))) from error
-        if not (round_.says_something or round_.error or round_.cut or round_.garbage):
+        if not (round_.says_something or round_.error or round_.cut or round_.garbage or round_.raw):
             round_ = msgspec.structs.replace(round_, text=f"ok {call.newest_user_text}")
             if round_.stall_s:  # nothing was said before it: the silence comes first
                 silence = round_.first_token_silence_s + round_.stall_s
@@ -142,10 +143,8 @@ class _Play:
             )
             self._parts.append(part)
         await self._silence(r.stall_s)
-        if r.garbage is not None and r.garbage != "unknown_event":
-            self._fail(
-                failure("broken_stream", seconds=self._elapsed, why=f"it was not readable: {r.garbage}")
-            )
+        if r.raw is not None or r.garbage not in (None, "unknown_event"):
+            self._garbage()
         if r.error is not None:
             self._error()
         if r.cut:
@@ -180,6 +179,13 @@ class _Play:
         await self._clock.sleep(min(seconds, max(0.0, left)))
         if left <= seconds:
             self._fail(failure(kind, seconds=self._clock.monotonic() - since))
+
+    def _garbage(self) -> None:
+        if self._round.garbage == "huge_delta":
+            self._fail(failure("oversized", limit=REPLY_CHARS_MAX))
+        if self._round.garbage == "html" and not self._round.says_something:
+            self._fail(failure("not_an_api", where="the script", why="a web page"))
+        self._fail(failure("broken_stream", seconds=self._elapsed, why="it was not readable"))
 
     def _error(self) -> None:
         error = self._round.error

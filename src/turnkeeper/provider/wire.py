@@ -177,7 +177,7 @@ def arguments_text(call: ToolCall) -> str:
     """The arguments as the JSON text of an object: as it was streamed if it says the same, else anew."""
     arguments = arguments_object(call)
     raw = call.arguments_raw
-    if raw is not None and read_arguments(raw) == arguments and "\\u0000" not in raw:
+    if raw and read_arguments(raw) == arguments and "\\u0000" not in raw:
         return wellformed(raw)
     return compact(arguments)
 
