@@ -43,8 +43,9 @@ from turnkeeper.transcript.record import (
     Session,
     Turn,
 )
-from turnkeeper.transcript.source import head, load, names
+from turnkeeper.transcript.source import Look, head, load, names
 from turnkeeper.transcript.tail import Cursor, Tail, stem, tail_lines
+from turnkeeper.transcript.tail import at_end as end_of_lines
 
 NAME: Final = "codex"
 
@@ -625,7 +626,9 @@ def ids_of(path: Path) -> tuple[str | None, str | None]:
     return found.group(1), found.group(2) or found.group(1)
 
 
-def read(path: Path, *, beside: Sequence[Path] = (), start: int = 0, whole: bool = True) -> Reading:
+def read(
+    path: Path, *, beside: Sequence[Path] = (), start: int = 0, whole: bool = True, session: str | None = None
+) -> Reading:
     """The rollout at `path`, with what it goes on from if that is among `beside`. Raises Unreadable."""
     counters = Counters()
     chain = [path] if start else _chain(path, beside)
@@ -834,9 +837,14 @@ def primary(paths: Sequence[Path]) -> Path:
     return max(leaves or paths, key=stem)
 
 
-def tail(path: Path, cursor: Cursor | None) -> Tail[Row]:
+def tail(path: Path, cursor: Cursor | None, *, session: str | None = None) -> Tail[Row]:
     """The rows that were added since `cursor`."""
     return tail_lines(path, Row, cursor)
+
+
+def at_end(path: Path, *, session: str | None = None) -> Cursor:
+    """A cursor behind everything that is there now."""
+    return end_of_lines(path)
 
 
 # --- places
@@ -872,6 +880,8 @@ def listing(where: Roots) -> Iterator[Path]:
             yield from files_below(root / folder, suffixes=SUFFIXES)
 
 
-def recognises(path: Path, start: bytes) -> bool:
+def recognises(path: Path, look: Look) -> bool:
     """Whether the beginning of a file reads as this format."""
-    return stem(path).startswith("rollout-") or b'"session_meta"' in start or b'"response_item"' in start
+    return stem(path).startswith("rollout-") or (
+        {"payload", "type"} <= look.keys and "timestamp" in look.keys
+    )

@@ -17,7 +17,7 @@ from turnkeeper.port.clock import Clock
 from turnkeeper.transcript.formats import Format, reader
 from turnkeeper.transcript.record import RUNNING, Counters, Reading
 from turnkeeper.transcript.source import Unreadable
-from turnkeeper.transcript.tail import Cursor
+from turnkeeper.transcript.tail import Cursor, window_from
 
 SETTLE_SECONDS: Final = 2.0
 SETTLE_EVERY_SECONDS: Final = 0.1
@@ -36,9 +36,11 @@ class Follower:
         path: Path,
         *,
         cursor: Cursor | None = None,
+        session: str | None = None,
         relocate: Callable[[], Path | None] | None = None,
     ) -> None:
         self._format: Format = reader(name)
+        self._session = session
         self.path = path
         self.cursor = cursor
         self.reset = ""
@@ -55,7 +57,7 @@ class Follower:
         changed = False
         while True:
             try:
-                tail = self._format.tail(self.path, self.cursor)
+                tail = self._format.tail(self.path, self.cursor, session=self._session)
             except Unreadable as error:
                 if not isinstance(error.__cause__, FileNotFoundError):
                     raise
@@ -65,8 +67,8 @@ class Follower:
                 self.path = moved
                 continue
             self.cursor = tail.cursor
-            if tail.reset:
-                self.reset = tail.reset
+            if tail.reset or tail.replaces:
+                self.reset = tail.reset or self.reset
                 self._rows, self._offsets, self._counters = [], [], Counters()
                 changed = True
             if tail.rows:
@@ -93,7 +95,8 @@ class Follower:
         return self._reading
 
     def advance(self) -> None:
-        """Begin a new window here: what was read so far is let go of."""
+        """Begin a new window behind what was read so far, and let go of that."""
+        self.cursor = window_from(self.cursor) if self.cursor is not None else None
         self.reset = ""
         self._rows, self._offsets, self._counters = [], [], Counters()
         self._reading = None

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast
 
 from turnkeeper.transcript.place import Place, Roots, files_below
 from turnkeeper.transcript.record import Counters, Reading
-from turnkeeper.transcript.source import FormatUnknown, Unreadable, head, reason
+from turnkeeper.transcript.source import FormatUnknown, Look, Unreadable, glance, head, reason
 from turnkeeper.transcript.tail import Cursor, Tail
 
 HEAD_BYTES: Final = 65_536
@@ -33,16 +33,29 @@ class Format(Protocol):
     NAME: str
     SKIPPED: dict[str, str]
 
-    def read(self, path: Path, *, beside: Sequence[Path] = (), start: int = 0, whole: bool = True) -> Reading:
-        """The transcript at `path`; `beside` are files of the same folder. Raises Unreadable."""
+    def read(
+        self,
+        path: Path,
+        *,
+        beside: Sequence[Path] = (),
+        start: int = 0,
+        whole: bool = True,
+        session: str | None = None,
+    ) -> Reading:
+        """The transcript at `path`; `beside` are files of the same folder. `session` is asked for where one
+        file holds many. Raises Unreadable."""
         ...
 
     def build(self, rows: Sequence[Any], offsets: Sequence[int], counters: Counters) -> Reading:
         """A Reading of rows that `tail` gave."""
         ...
 
-    def tail(self, path: Path, cursor: Cursor | None) -> Tail[Any]:
+    def tail(self, path: Path, cursor: Cursor | None, *, session: str | None = None) -> Tail[Any]:
         """The rows since `cursor`. Raises Unreadable."""
+        ...
+
+    def at_end(self, path: Path, *, session: str | None = None) -> Cursor:
+        """A cursor behind everything that is there now. Raises Unreadable."""
         ...
 
     def primary(self, paths: Sequence[Path]) -> Path:
@@ -57,7 +70,7 @@ class Format(Protocol):
         """Every session file below the roots."""
         ...
 
-    def recognises(self, path: Path, start: bytes) -> bool:
+    def recognises(self, path: Path, look: Look) -> bool:
         """Whether the beginning of a file reads as this format."""
         ...
 
@@ -66,6 +79,14 @@ MODULES: Final = {
     "claude-code": "claude_code",
     "codex": "codex",
     "pi": "pi",
+    "cursor": "cursor",
+    "muse": "muse",
+    "gemini": "gemini",
+    "qwen": "qwen",
+    "opencode": "opencode",
+    "copilot": "copilot",
+    "goose": "goose",
+    "droid": "droid",
 }
 """Names as `--format` takes them, in the order in which a file is offered to them."""
 
@@ -80,11 +101,11 @@ def reader(name: str) -> Format:
 
 def recognise(path: Path) -> str | None:
     """The format of a file, by its beginning. Raises Unreadable."""
-    start = head(path, HEAD_BYTES)
-    return next((name for name in MODULES if start and reader(name).recognises(path, start)), None)
+    look = glance(head(path, HEAD_BYTES))
+    return next((name for name in MODULES if look.start and reader(name).recognises(path, look)), None)
 
 
-def read_path(path: Path, *, name: str | None = None) -> Reading:
+def read_path(path: Path, *, name: str | None = None, session: str | None = None) -> Reading:
     """The transcript that a file or a folder holds. Raises Unreadable or FormatUnknown."""
     try:
         folder = path.is_dir()
@@ -93,14 +114,14 @@ def read_path(path: Path, *, name: str | None = None) -> Reading:
     except OSError as error:
         raise Unreadable(path=path, why=reason(error)) from error
     if folder:
-        return _read_folder(path, name)
+        return _read_folder(path, name, session)
     found = name or recognise(path)
     if found is None:
         if path.stat().st_size == 0:
             raise Unreadable(path=path, why="the file is empty")
         raise FormatUnknown(path=path, known=", ".join(MODULES))
     module = reader(found)
-    reading = module.read(path, beside=_related(path, found))
+    reading = module.read(path, beside=_related(path, found), session=session)
     if not reading.counters.rows and not reading.counters.torn_tail:
         raise Unreadable(path=path, why="it holds no row that can be read")
     return reading
@@ -125,7 +146,7 @@ def _is(path: Path, name: str) -> bool:
         return False
 
 
-def _read_folder(folder: Path, name: str | None) -> Reading:
+def _read_folder(folder: Path, name: str | None, session: str | None) -> Reading:
     groups: dict[str, list[Path]] = {}
     refused: dict[str, str] = {}
     for count, path in enumerate(files_below(folder, suffixes=SUFFIXES)):
@@ -147,7 +168,7 @@ def _read_folder(folder: Path, name: str | None) -> Reading:
     if len(paths) > RELATED_FILES_MAX:
         paths = sorted(paths, key=lambda path: path.stat().st_mtime)[-RELATED_FILES_MAX:]
     meant = module.primary(paths) if len(paths) > 1 else paths[0]
-    reading = module.read(meant, beside=[path for path in paths if path != meant])
+    reading = module.read(meant, beside=[path for path in paths if path != meant], session=session)
     if len(paths) > 1:
         reading.primary = meant.name
     reading.counters.unreadable.update(refused)

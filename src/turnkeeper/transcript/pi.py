@@ -39,8 +39,9 @@ from turnkeeper.transcript.record import (
     Session,
     Turn,
 )
-from turnkeeper.transcript.source import load, names
+from turnkeeper.transcript.source import Look, load, names
 from turnkeeper.transcript.tail import Cursor, Tail, stem, tail_lines
+from turnkeeper.transcript.tail import at_end as end_of_lines
 
 NAME: Final = "pi"
 
@@ -105,7 +106,7 @@ NOTICE_OF_ROLE: Final = {
     "branchSummary": "branch_summary",
     "compactionSummary": "compaction",
 }
-SILENT_ROLES: Final = frozenset({"system", "toolResult"})
+SILENT_ROLES: Final = frozenset({"system"})
 TOOL_STOP: Final = "toolUse"
 PREVIOUS_STOPS: Final = frozenset({TOOL_STOP, "deferred", None})
 """Stop reasons after which the run goes on: a person's message there rides with it."""
@@ -194,8 +195,8 @@ class Fold:
         self.turns: list[Turn] = []
         self.unknown: dict[str, int] = {}
         self._turn: Turn | None = None
-        self._goes_on = False
-        """Whether the newest answer ended in tool calls: the run is not over."""
+        self._steerable = False
+        """Whether the newest row is a tool's result: that is where Pi lets a person's message in."""
 
     def run(self, numbers: Iterable[int]) -> None:
         """Read the rows `numbers` in order."""
@@ -205,9 +206,12 @@ class Fold:
             if kind == "message" and row.message is not None:
                 self._message(number, row, row.message)
             elif kind in NOTICE_OF_TYPE:
+                self._steerable = False
                 text = row.summary if row.summary is not None else plain(row.content)[0]
                 self._add(NOTICE, text, number, row).code = NOTICE_OF_TYPE[kind]
-            elif kind not in SKIPPED:
+            elif kind in SKIPPED:
+                self._steerable = False
+            else:
                 self.unknown[kind] = self.unknown.get(kind, 0) + 1
 
     def _add(self, kind: str, text: str, number: int, row: Row) -> Record:
@@ -229,14 +233,14 @@ class Fold:
             self._turn.state = UNKNOWN
         self._turn = Turn(row.id or f"row:{number}", human=human, row=number)
         self.turns.append(self._turn)
-        self._goes_on = False
+        self._steerable = False
         return self._turn
 
     def _message(self, number: int, row: Row, message: Message) -> None:
         role = message.role or ""
         if role == "user":
             text, images = plain(message.content)
-            rides = self._goes_on and self._turn is not None and self._turn.state == RUNNING
+            rides = self._steerable and self._turn is not None and self._turn.state == RUNNING
             if not rides:
                 self._begin(number, row, human=True)
             record = self._add(HUMAN, text, number, row)
@@ -246,6 +250,8 @@ class Fold:
         elif role in NOTICE_OF_ROLE:
             text = message.command if message.command is not None else plain(message.content)[0]
             self._add(NOTICE, text, number, row).code = NOTICE_OF_ROLE[role]
+        elif role == "toolResult":
+            self._steerable = True
         elif role not in SILENT_ROLES:
             name = f"message/{role}"
             self.unknown[name] = self.unknown.get(name, 0) + 1
@@ -269,7 +275,7 @@ class Fold:
                     spoken.text = f"{spoken.text}\n\n{block.text}"
                 else:
                     spoken = self._add(kind, block.text, number, row)
-        self._goes_on = kind == PROGRESS
+        self._steerable = False
         turn.ended_row = None if kind == PROGRESS else number
         turn.reason = None
         if stop == "aborted":
@@ -296,7 +302,9 @@ class Fold:
 # --- reading
 
 
-def read(path: Path, *, beside: Sequence[Path] = (), start: int = 0, whole: bool = True) -> Reading:
+def read(
+    path: Path, *, beside: Sequence[Path] = (), start: int = 0, whole: bool = True, session: str | None = None
+) -> Reading:
     """The session at `path`. Raises Unreadable."""
     counters = Counters()
     loaded = load(path, Row, counters, start=start, whole=whole)
@@ -343,9 +351,14 @@ def primary(paths: Sequence[Path]) -> Path:
     return max(paths, key=stem)
 
 
-def tail(path: Path, cursor: Cursor | None) -> Tail[Row]:
+def tail(path: Path, cursor: Cursor | None, *, session: str | None = None) -> Tail[Row]:
     """The entries that were added since `cursor`."""
     return tail_lines(path, Row, cursor)
+
+
+def at_end(path: Path, *, session: str | None = None) -> Cursor:
+    """A cursor behind everything that is there now."""
+    return end_of_lines(path)
 
 
 # --- places
@@ -384,6 +397,6 @@ def listing(where: Roots) -> Iterator[Path]:
         yield from files_below(root / "sessions", suffixes=(".jsonl",), depth=2)
 
 
-def recognises(path: Path, start: bytes) -> bool:
+def recognises(path: Path, look: Look) -> bool:
     """Whether the beginning of a file reads as this format."""
-    return b'"parentId"' in start and (b'"type":"session"' in start or b'"type": "session"' in start)
+    return "session" in look.types or ({"parentId", "message"} <= look.keys and "model_change" in look.types)

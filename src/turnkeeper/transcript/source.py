@@ -6,9 +6,10 @@ a file that can be read in part is read in part, with counts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -29,6 +30,15 @@ class FormatUnknown(TurnkeeperError):
     """{path} is no transcript of a format that Turnkeeper reads ({known}). Name the format with --format."""
 
     code = "transcript_format_unknown"
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What the beginning of a file shows: its bytes, and the keys and types of its first rows."""
+
+    start: bytes
+    keys: frozenset[str]
+    """Names at the top level of the first rows (of a row that breaks off: every name that is there)."""
+    types: frozenset[str]
 
 
 class Rows(msgspec.Struct, Generic[R]):
@@ -70,6 +80,28 @@ def head(path: Path, size: int) -> bytes:
             return stream.read(size)
     except OSError as error:
         raise Unreadable(path=path, why=reason(error)) from error
+
+
+LOOK_LINES_MAX: Final = 40
+_NAME: Final = re.compile(rb'"([A-Za-z_$][\w$]*)"\s*:')
+
+
+def glance(start: bytes) -> Look:
+    """The keys and types of the first rows of a file."""
+    keys: set[str] = set()
+    types: set[str] = set()
+    for line in start.split(b"\n", LOOK_LINES_MAX)[:LOOK_LINES_MAX]:
+        try:
+            row = msgspec.json.decode(line.strip(b"\x00 \r\t"))
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            keys.update(row)
+            if isinstance(row.get("type"), str):
+                types.add(row["type"])
+    if not keys:
+        keys.update(name.decode() for name in _NAME.findall(start[:4096]))
+    return Look(start, frozenset(keys), frozenset(types))
 
 
 def names(paths: Sequence[Path]) -> tuple[str, ...]:

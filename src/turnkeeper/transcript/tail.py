@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, Generic, TypeVar
 
@@ -53,6 +54,8 @@ class Tail(msgspec.Struct, Generic[R]):
     reset: str = ""
     """Why the file was read again from its beginning; empty if it was not."""
     more: bool = False
+    replaces: bool = False
+    """The rows are the whole window and not an addition to it (stores whose rows change in place)."""
 
     @property
     def pending(self) -> bool:
@@ -167,3 +170,34 @@ def _compressed(path: Path, row: type[R], cursor: Cursor | None, status: os.stat
         offset = reader.consumed
     at = Cursor(stem(path), status.st_ino, min(offset, status.st_size), status.st_size, 0, "", "")
     return Tail(rows, offsets, at, counters, why)
+
+
+def tail_whole(
+    path: Path, rows: list[R], ids: Sequence[str], cursor: Cursor | None, counters: Counters, *, newest: str
+) -> Tail[R]:
+    """The window of a store whose rows change in place: everything behind the row that the cursor began at.
+
+    `rows[0]` is the session's own row and always part of the window. Nothing is given if nothing changed.
+    """
+    begin, seen = [*(cursor.mark if cursor is not None else "").split(" "), "", ""][:2]
+    state = hashlib.blake2b(msgspec.json.encode(rows), digest_size=16).hexdigest()
+    status = path.stat()
+    at = Cursor(path.name, status.st_ino, 0, status.st_size, 0, "", "", f"{begin} {state} {newest}")
+    if cursor is not None and seen == state:
+        return Tail([], [], at, counters)
+    first = ids.index(begin) + 1 if begin in ids else 1
+    kept = rows[:1] + rows[max(first, 1) :]
+    return Tail(kept, [-1] * len(kept), at, counters, replaces=True)
+
+
+def end_of_whole(path: Path, newest: str) -> Cursor:
+    """A cursor of such a store behind the row `newest`."""
+    status = path.stat()
+    return Cursor(path.name, status.st_ino, 0, status.st_size, 0, "", "", newest)
+
+
+def window_from(cursor: Cursor) -> Cursor:
+    """The cursor for a window that begins behind what `cursor` has seen."""
+    if not cursor.mark:
+        return cursor
+    return msgspec.structs.replace(cursor, mark=cursor.mark.split(" ")[-1])

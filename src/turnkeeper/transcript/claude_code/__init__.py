@@ -31,11 +31,14 @@ from turnkeeper.transcript.claude_code.rows import CHAINED, NAME, SKIPPED, Row
 from turnkeeper.transcript.claude_code.select import select
 from turnkeeper.transcript.place import Place, Roots, files_below, usable
 from turnkeeper.transcript.record import FINAL, HUMAN, SUPERSEDED, Counters, Reading, Record, Session
-from turnkeeper.transcript.source import load, names
+from turnkeeper.transcript.source import Look, load, names
 from turnkeeper.transcript.tail import Cursor, Tail, tail_lines
+from turnkeeper.transcript.tail import at_end as end_of_lines
 
 
-def read(path: Path, *, beside: Sequence[Path] = (), start: int = 0, whole: bool = True) -> Reading:
+def read(
+    path: Path, *, beside: Sequence[Path] = (), start: int = 0, whole: bool = True, session: str | None = None
+) -> Reading:
     """The transcript at `path`. `beside` are files that may be what it was forked from. Raises Unreadable."""
     counters = Counters()
     loaded = load(path, Row, counters, start=start, whole=whole)
@@ -146,9 +149,14 @@ def primary(paths: Sequence[Path]) -> Path:
     return max(paths, key=rank)
 
 
-def tail(path: Path, cursor: Cursor | None) -> Tail[Row]:
+def tail(path: Path, cursor: Cursor | None, *, session: str | None = None) -> Tail[Row]:
     """The rows that were added since `cursor`."""
     return tail_lines(path, Row, cursor)
+
+
+def at_end(path: Path, *, session: str | None = None) -> Cursor:
+    """A cursor behind everything that is there now."""
+    return end_of_lines(path)
 
 
 # --- places
@@ -196,11 +204,11 @@ def listing(where: Roots) -> Iterator[Path]:
         yield from files_below(root / "projects", suffixes=(".jsonl",), depth=1)
 
 
-def recognises(path: Path, start: bytes) -> bool:
+def recognises(path: Path, look: Look) -> bool:
     """Whether the beginning of a file reads as this format."""
-    return b'"parentUuid"' in start or (
-        b'"type"' in start
-        and (b'"sessionId"' in start or b'"message"' in start)
-        and (b'"type":"user"' in start or b'"type": "user"' in start or b'"type":"assistant"' in start)
-        and b'"parentId"' not in start
+    named = (
+        "parentUuid" in look.keys
+        or {"queue-operation", "file-history-snapshot"} & look.types
+        or ("message" in look.keys and {"user", "assistant"} & look.types)
     )
+    return bool(named) and not {"parentId", "systemPayload", "provenance", "$set"} & look.keys
