@@ -28,12 +28,10 @@ from turnkeeper.conversation.events import (
     Draft,
     Event,
     MessageAppended,
-    ReceiptMoved,
     Submitted,
     TurnCancelled,
     TurnEdited,
     TurnFailed,
-    TurnParked,
     TurnStarted,
 )
 from turnkeeper.conversation.messages import NOTICE, USER, Message
@@ -44,7 +42,6 @@ from turnkeeper.conversation.turns import (
     Failure,
     Mode,
     Principal,
-    ReceiptState,
     Request,
     Submission,
     Turn,
@@ -101,7 +98,7 @@ class Hold(Protocol):
 class LaneActor:
     """One conversation's lane in this process, with its lock."""
 
-    __slots__ = ("conversation", "lane", "lock", "receipts", "requests", "running", "version")
+    __slots__ = ("conversation", "lane", "lock", "requests", "running", "version")
 
     def __init__(self, conversation: Conversation, lane: Lane) -> None:
         self.lock = asyncio.Lock()
@@ -109,7 +106,6 @@ class LaneActor:
         self.lane = lane
         self.version = conversation.lane_version
         self.running: RunningTurn | None = None
-        self.receipts: dict[str, ReceiptState] = {}
         self.requests: dict[str, Submission] = {}
 
     @property
@@ -203,9 +199,7 @@ class Dispatcher:
         if rows is None:
             raise NotFound(what="conversation")
         lane = load(conversation_id, rows.conversation.paused, rows.turns, self._clock.now(), self._rules)
-        actor = LaneActor(rows.conversation, lane)
-        actor.receipts = {turn.turn_id: turn.receipt.state for turn in rows.turns}
-        return actor
+        return LaneActor(rows.conversation, lane)
 
     def _forget_idle(self) -> None:
         if len(self._lanes) <= self._limits.idle_lanes_max:
@@ -365,16 +359,9 @@ class Dispatcher:
                 },
             )
         drafts = [Draft(body, turn_id=turn_id, attempt=effect.attempt, actor=effect.actor)]
-        if turn_id is None or not isinstance(body, TurnFailed | TurnCancelled | TurnParked):
+        if turn_id is None or not isinstance(body, TurnFailed):
             return drafts
-        if isinstance(body, TurnFailed | TurnCancelled):
-            failed = isinstance(body, TurnFailed)
-            reason = body.failure.sentence if isinstance(body, TurnFailed) else body.reason
-            if actor.receipts.get(turn_id, ReceiptState.QUEUED) is ReceiptState.QUEUED:
-                moved = ReceiptMoved(ReceiptState.FAILED, {"reason": reason})
-                drafts.append(Draft(moved, turn_id=turn_id, attempt=effect.attempt))
-            if failed:
-                drafts.append(self._notice(turn_id, effect.attempt, reason, now))
+        drafts.append(self._notice(turn_id, effect.attempt, body.failure.sentence, now))
         return drafts
 
     def _notice(self, turn_id: str, attempt: int, text: str, now: float) -> Draft:
@@ -454,10 +441,7 @@ class Dispatcher:
             if turn_id is None:
                 continue
             if isinstance(body, Submitted):
-                actor.receipts[turn_id] = ReceiptState.QUEUED
                 actor.requests[turn_id] = _as_submission(event.conversation_id, body, event.at)
-            elif isinstance(body, ReceiptMoved):
-                actor.receipts[turn_id] = body.state
             elif isinstance(body, TurnEdited):
                 actor.requests.pop(turn_id, None)
         held = {
@@ -468,7 +452,6 @@ class Dispatcher:
         }
         if len(actor.requests) > len(held):
             actor.requests = {k: v for k, v in actor.requests.items() if k in held}
-            actor.receipts = {k: v for k, v in actor.receipts.items() if k in held}
 
     def _perform(self, actor: LaneActor, effects: list[Effect], offers: list[Offer]) -> None:
         """Everything that follows a commit. None of it waits."""
@@ -511,9 +494,6 @@ class Dispatcher:
 
     def _run(self, actor: LaneActor, offer: Offer) -> None:
         running = RunningTurn(self, offer, self._clock, self._ids)
-        receipt = actor.receipts.get(offer.turn.turn_id, ReceiptState.QUEUED)
-        running.accepted = receipt is not ReceiptState.QUEUED
-        running.confirmed = receipt is ReceiptState.CONFIRMED
         actor.running = running
         running.task = asyncio.ensure_future(self._carry_out(running))
         for rider in actor.lane.riders:
@@ -682,7 +662,6 @@ class Dispatcher:
         async with actor.lock:
             self._check_fence(actor, running)
             now = self._clock.now()
-            evidence = {"taken_by": running.fence.turn_id}
             told = inputs.TakeRider(
                 turn_id=running.fence.turn_id,
                 fence=running.fence.token,
@@ -693,12 +672,6 @@ class Dispatcher:
             assert submission is not None
             extra = (
                 self.message_draft(submission, rider.turn.attempt, now),
-                Draft(
-                    ReceiptMoved(ReceiptState.ACCEPTED, evidence),
-                    turn_id=rider.turn.turn_id,
-                    attempt=rider.turn.attempt,
-                    actor=running.actor,
-                ),
                 *drafts,
             )
             await self._step_and_commit(actor, [told], extra, fence=running.fence)

@@ -38,8 +38,6 @@ class RunningTurn:
         self.ids = ids
         self.fence = Fence(offer.turn.turn_id, offer.turn.fence)
         self.task: asyncio.Task[None] | None = None
-        self.accepted = False
-        self.confirmed = False
         self.partial_text: list[str] = []
         self.partial_thinking: list[str] = []
         self.partial_round = 0
@@ -74,15 +72,13 @@ class RunningTurn:
             "fence": self.fence.token,
             "actor": self.actor,
         }
-        if accepted is not None and not self.accepted:
+        if accepted is not None:
             told.append(inputs.Accept(evidence=accepted, **at))
-        if uncertain is not None and not self.confirmed:
+        if uncertain is not None:
             told.append(inputs.Evidence(state=ReceiptState.UNCERTAIN, evidence=uncertain, **at))
-        if confirmed is not None and not self.confirmed:
+        if confirmed is not None:
             told.append(inputs.Evidence(state=ReceiptState.CONFIRMED, evidence=confirmed, **at))
         events = await self._dispatcher.report(self, told, self.drafts(bodies))
-        self.accepted = self.accepted or accepted is not None
-        self.confirmed = self.confirmed or confirmed is not None
         for body in bodies:
             if isinstance(body, RoundStarted | AttemptSuperseded) or (
                 isinstance(body, MessageAppended) and body.message.role == ASSISTANT

@@ -26,7 +26,7 @@ from turnkeeper.conversation.events import (
     TurnRequeued,
     TurnSettled,
 )
-from turnkeeper.conversation.turns import Failure, Mode, ReceiptState
+from turnkeeper.conversation.turns import RECEIPT_MOVES, Failure, Mode, ReceiptState
 from turnkeeper.errors import Fenced, NotPossible, NotWaiting, QueueFull, TurnDecided
 from turnkeeper.lane import inputs as i
 from turnkeeper.lane.effects import Abandon, Effect, Interrupt, Journal, RiderWaits, Say, Start
@@ -65,6 +65,40 @@ def _reorder(lane: Lane, order: list[Slot], actor: str, effects: Effects) -> tup
     return tuple(dealt)
 
 
+# --- receipts
+
+
+def _move_receipt(
+    now_is: ReceiptState,
+    to: ReceiptState,
+    evidence: dict[str, Any],
+    turn_id: str,
+    attempt: int,
+    actor: str,
+    effects: Effects,
+) -> ReceiptState:
+    """Journal that a receipt moved, if that is forward (G14); returns the receipt as it is then."""
+    if to not in RECEIPT_MOVES[now_is]:
+        return now_is
+    effects.append(Journal(body=ReceiptMoved(to, evidence), turn_id=turn_id, attempt=attempt, actor=actor))
+    return to
+
+
+def _close(
+    end: Any, turn_id: str, attempt: int, receipt: ReceiptState, effects: Effects, actor: str = "turnkeeper"
+) -> None:
+    """Journal the end of a turn, and what it means for a receipt that was still open."""
+    effects.append(Journal(body=end, turn_id=turn_id, attempt=attempt, actor=actor))
+    if isinstance(end, TurnSettled):
+        evidence: dict[str, Any] = {"settled": end.reason}
+        if end.by is not None:
+            evidence["by"] = end.by
+        _move_receipt(receipt, ReceiptState.CONFIRMED, evidence, turn_id, attempt, actor, effects)
+    elif receipt is ReceiptState.QUEUED:
+        reason = end.failure.sentence if isinstance(end, TurnFailed) else end.reason
+        _move_receipt(receipt, ReceiptState.FAILED, {"reason": reason}, turn_id, attempt, actor, effects)
+
+
 # --- beginning and end
 
 
@@ -88,8 +122,12 @@ def _start(lane: Lane, slot: Slot, now: float, effects: Effects) -> Lane:
         since=now,
         evidence_at=now,
         user_id=slot.user_id,
+        receipt=slot.receipt,
     )
-    riders = tuple(Rider(slot=rider, taken=True) for rider in slot.riders)
+    riders = (
+        *[Rider(slot=rider, taken=True) for rider in slot.riders],
+        *[rider for rider in lane.riders if not rider.taken],
+    )
     return replace(lane, phase=Phase.OFFERED, holder=holder, riders=riders)
 
 
@@ -105,6 +143,7 @@ def _slot_of_holder(lane: Lane, place: int, why: str) -> Slot:
         rescues=holder.rescues,
         why=why,
         user_id=holder.user_id,
+        receipt=holder.receipt,
         riders=tuple(rider.slot for rider in lane.riders if rider.taken),
     )
 
@@ -124,10 +163,11 @@ def _end(lane: Lane, end: Any, now: float, effects: Effects, *, rider_end: Any =
     """Journal the holder's end and that of the riders it took, free the lane, start the next."""
     holder = lane.holder
     assert holder is not None
-    effects.append(Journal(body=end, turn_id=holder.turn_id, attempt=holder.attempt))
+    _close(end, holder.turn_id, holder.attempt, holder.receipt, effects)
     lane = _return_riders(lane, effects)
     for rider in lane.riders:
-        effects.append(Journal(body=rider_end or end, turn_id=rider.slot.turn_id, attempt=rider.slot.attempt))
+        slot = rider.slot
+        _close(rider_end or end, slot.turn_id, slot.attempt, slot.receipt, effects)
     return promote(replace(lane, holder=None, riders=(), phase=Phase.IDLE), now, effects)
 
 
@@ -233,12 +273,11 @@ def cancel(lane: Lane, told: i.Cancel, now: float, effects: Effects) -> Lane:
         if told.pause and (lane.queue or any(not r.taken for r in lane.riders)):
             lane = _pause(lane, "stopped", told.actor, effects)
         return _stop(lane, told.reason, now, effects)
-    body = Journal(body=TurnCancelled(told.reason), turn_id=turn_id, actor=told.actor)
     for rider in lane.riders:
         if rider.slot.turn_id == turn_id:
             if rider.taken:
                 raise TurnDecided(state="running", turn_id=turn_id)
-            effects.append(body)
+            _cancel_slot(rider.slot, told.reason, told.actor, effects)
             return replace(lane, riders=tuple(r for r in lane.riders if r.slot.turn_id != turn_id))
     for slot in (*lane.queue, *lane.parked):
         if slot.turn_id == turn_id:
@@ -252,8 +291,8 @@ def cancel(lane: Lane, told: i.Cancel, now: float, effects: Effects) -> Lane:
 
 
 def _cancel_slot(slot: Slot, reason: str, actor: str, effects: Effects) -> None:
-    for turn_id in (slot.turn_id, *[rider.turn_id for rider in slot.riders]):
-        effects.append(Journal(body=TurnCancelled(reason), turn_id=turn_id, actor=actor))
+    for one in (slot, *slot.riders):
+        _close(TurnCancelled(reason), one.turn_id, one.attempt, one.receipt, effects, actor)
 
 
 def _waiting(lane: Lane, turn_id: str) -> Slot:
@@ -438,33 +477,31 @@ def purge(lane: Lane, told: i.Purge, now: float, effects: Effects) -> Lane:
 def accept(lane: Lane, told: i.Accept, now: float, effects: Effects) -> Lane:
     """The runner took the turn."""
     holder = _holder(lane, told)
-    effects.append(
-        Journal(
-            body=ReceiptMoved(ReceiptState.ACCEPTED, told.evidence),
-            turn_id=holder.turn_id,
-            attempt=holder.attempt,
-            actor=told.actor,
-        )
+    receipt = _move_receipt(
+        holder.receipt,
+        ReceiptState.ACCEPTED,
+        told.evidence,
+        holder.turn_id,
+        holder.attempt,
+        told.actor,
+        effects,
     )
     phase = Phase.WORKING if lane.phase is Phase.OFFERED else lane.phase
-    return replace(lane, phase=phase, holder=replace(holder, evidence_at=now))
+    return replace(lane, phase=phase, holder=replace(holder, evidence_at=now, receipt=receipt))
 
 
 def evidence(lane: Lane, told: i.Evidence, now: float, effects: Effects) -> Lane:
     """More is known of the delivery."""
     holder = _holder(lane, told)
-    effects.append(
-        Journal(
-            body=ReceiptMoved(ReceiptState(told.state), told.evidence),
-            turn_id=holder.turn_id,
-            attempt=holder.attempt,
-            actor=told.actor,
-        )
+    state = ReceiptState(told.state)
+    receipt = _move_receipt(
+        holder.receipt, state, told.evidence, holder.turn_id, holder.attempt, told.actor, effects
     )
-    if told.state != ReceiptState.CONFIRMED:
-        return lane
+    if state is not ReceiptState.CONFIRMED:
+        return replace(lane, holder=replace(holder, receipt=receipt))
     phase = Phase.WORKING if lane.phase is Phase.OFFERED else lane.phase
-    return replace(lane, phase=phase, holder=replace(holder, evidence_at=now, gate_until=None))
+    holder = replace(holder, evidence_at=now, gate_until=None, receipt=receipt)
+    return replace(lane, phase=phase, holder=holder)
 
 
 def progress(lane: Lane, told: i.Progress, now: float, effects: Effects) -> Lane:
@@ -479,8 +516,17 @@ def take_rider(lane: Lane, told: i.TakeRider, now: float, effects: Effects) -> L
     for index, rider in enumerate(lane.riders):
         if rider.slot.turn_id == told.rider_id and not rider.taken:
             effects.append(Journal(body=SteerTaken(holder.turn_id), turn_id=told.rider_id, actor=told.actor))
+            receipt = _move_receipt(
+                rider.slot.receipt,
+                ReceiptState.ACCEPTED,
+                {"taken_by": holder.turn_id},
+                told.rider_id,
+                rider.slot.attempt,
+                told.actor,
+                effects,
+            )
             riders = list(lane.riders)
-            riders[index] = replace(rider, taken=True)
+            riders[index] = Rider(slot=replace(rider.slot, receipt=receipt), taken=True)
             return replace(lane, riders=tuple(riders), holder=replace(holder, evidence_at=now))
     raise NotWaiting(turn_id=told.rider_id)
 
@@ -517,7 +563,7 @@ def answer(lane: Lane, told: i.Answer, now: float, effects: Effects) -> Lane:
             effects,
             rider_end=TurnSettled("answered_with", by=holder.turn_id),
         )
-    effects.append(Journal(body=TurnSettled(told.reason), turn_id=holder.turn_id, attempt=holder.attempt))
+    _close(TurnSettled(told.reason), holder.turn_id, holder.attempt, holder.receipt, effects)
     first = taken[0]
     fence = first.slot.fence + 1
     effects.append(
@@ -538,8 +584,15 @@ def answer(lane: Lane, told: i.Answer, now: float, effects: Effects) -> Lane:
         evidence_at=now,
         gate_until=now + lane.rules.evidence_gate_seconds,
         user_id=first.slot.user_id,
+        receipt=first.slot.receipt,
     )
     riders = tuple(r for r in lane.riders if r is not first)
+    for rider in riders:
+        slot = rider.slot
+        body: Any = SteerTaken(promoted.turn_id)
+        if not rider.taken:
+            body = TurnMoved(slot.place, parent=promoted.turn_id)
+        effects.append(Journal(body=body, turn_id=slot.turn_id, attempt=slot.attempt))
     return replace(lane, holder=promoted, riders=riders, phase=Phase.WORKING)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from turnkeeper.conversation.turns import Mode, Turn, TurnState
+from turnkeeper.conversation.turns import Mode, ReceiptState, Turn, TurnState
 
 FIRST_PLACE: Final = 1 << 20
 """Places grow from here by one; a place before the head is one less. Only their order means something."""
@@ -62,6 +62,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     why: str = "promoted"
     """What its start will be called: promoted | retried | resumed | continued | rescued."""
     user_id: str = ""
+    receipt: ReceiptState = ReceiptState.QUEUED
     riders: tuple[Slot, ...] = ()
     """Riders it took along before it gave the lane back; they end with it."""
 
@@ -81,6 +82,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str | None = None
     stop_until: float | None = None
     user_id: str = ""
+    receipt: ReceiptState = ReceiptState.QUEUED
 
 
 class Rider(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +165,7 @@ def slot_of(turn: Turn, why: str = "promoted") -> Slot:
         rescues=turn.rescues,
         why=why,
         user_id=turn.user_id,
+        receipt=turn.receipt.state,
     )
 
 
@@ -192,6 +195,7 @@ def load(conversation_id: str, paused: str | None, turns: Sequence[Turn], now: f
                 since=turn.started_at or now,
                 evidence_at=now,
                 user_id=turn.user_id,
+                receipt=turn.receipt.state,
             )
         elif turn.state is TurnState.PARKED:
             parked.append(slot_of(turn, "continued"))
@@ -203,8 +207,11 @@ def load(conversation_id: str, paused: str | None, turns: Sequence[Turn], now: f
             *[Rider(slot=slot, taken=True) for slot in taken.pop(holder.turn_id, ())],
             *[Rider(slot=slot) for slot in waiting.pop(holder.turn_id, ())],
         )
-    for late in waiting.values():
-        queue += late
+    known = {slot.turn_id for slot in (*queue, *parked)}
+    for group in (waiting, taken):
+        for parent, slots in group.items():
+            if group is waiting or parent not in known:
+                queue += slots  # their turn is gone: they run by themselves, never lost (G5)
 
     def with_riders(slot: Slot) -> Slot:
         return replace(slot, riders=tuple(taken.get(slot.turn_id, ())))

@@ -238,7 +238,11 @@ def _needs(body: TurnParked) -> dict[str, Any]:
 
 TURN_COLUMNS: dict[type[Body], Callable[[Event, Any, Turn], dict[str, Any]]] = {
     TurnStarted: _started,
-    TurnMoved: lambda e, b, t: {"place": b.place, "mode": t.mode if b.mode is None else b.mode},
+    TurnMoved: lambda e, b, t: {
+        "place": b.place,
+        "mode": t.mode if b.mode is None else b.mode,
+        "parent": t.parent if b.parent is None else b.parent,
+    },
     TurnSettled: lambda e, b, t: _ended(e, TurnState.SETTLED, b.reason, failure=None),
     TurnFailed: lambda e, b, t: _ended(e, TurnState.FAILED, b.failure.kind, failure=b.failure),
     TurnCancelled: lambda e, b, t: _ended(e, TurnState.CANCELLED, b.reason, failure=None),
