@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import ids as id_kinds
 from turnkeeper.conversation.events import (
+    Body,
     ConversationRenamed,
     ConversationRestored,
     Draft,
@@ -551,13 +552,13 @@ class Dispatcher:
         async with actor.lock:
             if actor.running is not running:
                 raise Fenced(turn_id=running.fence.turn_id)
-            told = self._end_input(actor.lane, running, outcome)
+            told, bodies = self._end_inputs(actor.lane, running, outcome)
             actor.running = None
             try:
                 await self._step_and_commit(
                     actor,
-                    [told],
-                    running.drafts(outcome.bodies),
+                    told,
+                    running.drafts(bodies),
                     fence=running.fence,
                     points=("dispatch.before_end_commit", "dispatch.after_end_commit"),
                 )
@@ -566,12 +567,25 @@ class Dispatcher:
                     actor.running = running
                 raise
 
-    def _end_input(self, lane: Lane, running: RunningTurn, outcome: Outcome) -> inputs.Input:
+    def _end_inputs(
+        self, lane: Lane, running: RunningTurn, outcome: Outcome
+    ) -> tuple[list[inputs.Input], list[Body]]:
+        """What the outcome means for the lane; receipts among its bodies are the lane's to move."""
         at: dict[str, Any] = {
             "turn_id": running.fence.turn_id,
             "fence": running.fence.token,
             "actor": running.actor,
         }
+        told: list[inputs.Input] = []
+        bodies: list[Body] = []
+        for body in outcome.bodies:
+            if isinstance(body, ReceiptMoved):
+                told.append(inputs.Evidence(state=body.state, evidence=body.evidence or {}, **at))
+            else:
+                bodies.append(body)
+        return [*told, self._end_input(lane, outcome, at)], bodies
+
+    def _end_input(self, lane: Lane, outcome: Outcome, at: dict[str, Any]) -> inputs.Input:
         if isinstance(outcome, Answered):
             return inputs.Answer(reason=outcome.reason, promote_riders=outcome.promote_riders, **at)
         if lane.phase is Phase.STOPPING:

@@ -1,0 +1,768 @@
+"""The Keeper: everything a front end or an embedding program can ask for, in one place.
+
+Every method takes the principal first, checks its right with the one `authorise`, and answers with the
+outer shapes of projection/view.py. HTTP and the command line are thin shells over this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from msgspec.structs import replace
+
+from turnkeeper.agent.agents_file import load_agents
+from turnkeeper.agent.definition import AgentDefinition
+from turnkeeper.app.files import FileStore
+from turnkeeper.app.system import SystemClock, SystemIds
+from turnkeeper.app.wiring import make_runner
+from turnkeeper.conversation import ids as id_kinds
+from turnkeeper.conversation.events import (
+    ConversationArchived,
+    ConversationCreated,
+    ConversationDeleted,
+    ConversationRenamed,
+    Draft,
+)
+from turnkeeper.conversation.parts import Attachment, Part, Text, plain_text
+from turnkeeper.conversation.rights import ANYWHERE, OWNER_SCOPES, Right, authorise
+from turnkeeper.conversation.turns import (
+    Conversation,
+    Mode,
+    Principal,
+    Request,
+    Turn,
+    TurnState,
+)
+from turnkeeper.dispatch import Broadcast, Dispatcher
+from turnkeeper.dispatch.dispatcher import Limits
+from turnkeeper.dispatch.why import explain
+from turnkeeper.errors import (
+    BadInput,
+    ConfigError,
+    Conflict,
+    CursorInvalid,
+    Forbidden,
+    KeyMalformed,
+    NotFound,
+    NothingToSend,
+    PartInvalid,
+    SettingInvalid,
+    TextTooLong,
+    Unauthorized,
+)
+from turnkeeper.lane import Rules, inputs
+from turnkeeper.port.clock import Clock, Ids
+from turnkeeper.port.runner import Runner
+from turnkeeper.port.store import AttachmentRow, Batch, Store, TokenRow, UserRow
+from turnkeeper.projection.view import (
+    Accepted,
+    ConversationView,
+    LaneView,
+    MessageView,
+    Snapshot,
+    StreamItem,
+    TurnView,
+    Why,
+    conversation_view,
+    event_view,
+    iso,
+    message_view,
+    turn_view,
+)
+from turnkeeper.settings import Settings
+from turnkeeper.store.sqlite import SQLiteStore
+
+OWNER = "owner"
+"""The default user, who is also the page's user."""
+
+OPERATOR = Principal(user_id=OWNER, scopes=OWNER_SCOPES, kind="operator")
+"""Who an embedding program is, unless it says otherwise."""
+
+
+class Keeper:
+    """A store, its lanes and its agents, ready for use. Make one with `Keeper.open`."""
+
+    def __init__(
+        self,
+        store: Store,
+        agents: Mapping[str, AgentDefinition],
+        settings: Settings,
+        *,
+        data: Path | None,
+        agents_path: Path | None = None,
+        clock: Clock,
+        ids: Ids,
+        runners: Mapping[str, Runner] | None = None,
+    ) -> None:
+        self.store = store
+        self.agents = agents
+        self.settings = settings
+        self.data = data
+        self.agents_path = agents_path
+        self.clock = clock
+        self.ids = ids
+        self.ready = False
+        self._runners: dict[str, Runner] = dict(runners or {})
+        self.broadcast = Broadcast(
+            store, buffer_items=settings.stream_buffer_items, resync_events=settings.resync_events
+        )
+        self.dispatcher = Dispatcher(
+            store,
+            self._runner_of,
+            clock=clock,
+            ids=ids,
+            rules=Rules(
+                queue_cap=settings.queue_cap,
+                evidence_gate_seconds=settings.evidence_gate_seconds,
+                backstop_seconds=settings.backstop_seconds,
+                max_turn_seconds=settings.max_turn_seconds,
+                stop_grace_seconds=settings.stop_grace_seconds,
+                rescues_max=settings.rescues_max,
+            ),
+            limits=Limits(
+                lease_seconds=settings.lease_seconds,
+                lease_renew_seconds=settings.lease_renew_seconds,
+                sweep_seconds=settings.sweep_seconds,
+                shutdown_grace_seconds=settings.shutdown_grace_seconds,
+                undo_seconds=settings.undo_seconds,
+            ),
+            owner=f"{os.getpid()}-{secrets.token_hex(4)}",
+            broadcast=self.broadcast,
+            still_allowed=self._still_allowed,
+        )
+        files = (data or Path()) / "attachments"
+        self._files = FileStore(files, settings.attachment_bytes_max)
+
+    # ------------------------------------------------------------------ opening and closing
+
+    @classmethod
+    async def open(
+        cls,
+        path: str | Path | None = None,
+        *,
+        database: str | None = None,
+        agents: str | Path | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        store: Store | None = None,
+        runners: Mapping[str, Runner] | None = None,
+    ) -> Self:
+        """Open the store in folder `path`, rescue what was running, and take submissions.
+
+        `agents` is an agents file; without one there is the agent `demo`. `store` takes a
+        store that is open already; `runners` adds runners of your own by agent name.
+        Errors: StoreError and its kinds, AgentsFileInvalid, SettingInvalid.
+        """
+        settings = settings or Settings.load()
+        if database is not None:
+            raise SettingInvalid(name="database", why="PostgreSQL is not supported by this version yet")
+        agents_path = None if agents is None else Path(agents)
+        known = load_agents(agents_path)
+        data = None if path is None else Path(path)
+        if store is None:
+            if data is None:
+                raise SettingInvalid(name="data", why="a folder for the store is needed")
+            store = await SQLiteStore.open(
+                data,
+                busy_timeout_seconds=settings.busy_timeout_seconds,
+            )
+        keeper = cls(
+            store,
+            known,
+            settings,
+            data=data,
+            agents_path=agents_path,
+            clock=clock or SystemClock(),
+            ids=ids or SystemIds(),
+            runners=runners,
+        )
+        try:
+            if await store.user(OWNER) is None:
+                await store.put_user(UserRow(user_id=OWNER, name=OWNER, created_at=keeper.clock.now()))
+            await keeper.dispatcher.start()
+        except BaseException:
+            await store.close()
+            raise
+        keeper.ready = True
+        return keeper
+
+    async def close(self, grace_seconds: float | None = None) -> None:
+        """Stop as planned: hand leases back, let go of the store. Costs no turn any of its budget."""
+        self.ready = False
+        await self.dispatcher.close(grace_seconds)
+        for runner in self._runners.values():
+            await runner.close()
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def epoch(self) -> str:
+        """Changes when the store is restored or moved."""
+        return self.store.epoch
+
+    def _runner_of(self, agent: str) -> Runner:
+        runner = self._runners.get(agent)
+        if runner is None:
+            definition = self.agents.get(agent)
+            if definition is None:
+                raise ConfigError(why=f"the agents file has no agent {agent!r} any more")
+            runner = make_runner(definition, self.agents_path, self.settings, self.clock, None)
+            self._runners[agent] = runner
+        return runner
+
+    # ------------------------------------------------------------------ sign-in
+
+    async def authenticate(self, secret: str) -> Principal:
+        """Whose bearer token this is. Raises Unauthorized."""
+        row = await self.store.token_by_hash(hashlib.sha256(secret.encode()).hexdigest())
+        principal = None if row is None else await self._principal_of(row)
+        if principal is None:
+            raise Unauthorized
+        return principal
+
+    async def principal_of_token(self, token_id: str) -> Principal | None:
+        """Whose token this is, if it still stands."""
+        row = await self.store.token(token_id)
+        return None if row is None else await self._principal_of(row)
+
+    async def _principal_of(self, row: TokenRow) -> Principal | None:
+        if row.revoked_at is not None:
+            return None
+        if row.expires_at is not None and row.expires_at <= self.clock.now():
+            return None
+        user = await self.store.user(row.user_id)
+        if user is None or user.disabled_at is not None:
+            return None
+        return Principal(user_id=row.user_id, scopes=row.scopes, token_id=row.token_id)
+
+    async def create_token(
+        self,
+        user: str = OWNER,
+        scopes: Sequence[str] = OWNER_SCOPES,
+        *,
+        label: str = "",
+        expires_seconds: float | None = None,
+    ) -> tuple[str, TokenRow]:
+        """A new bearer token for `user` (made if new); returns the secret, which is not kept, and its row."""
+        unknown = [scope for scope in scopes if scope not in {str(right) for right in Right}]
+        if unknown:
+            raise BadInput(f"There is no scope {unknown[0]!r}; there are {', '.join(Right)}.")
+        now = self.clock.now()
+        if await self.store.user(user) is None:
+            await self.store.put_user(UserRow(user_id=user, name=user, created_at=now))
+        secret = f"tk_{secrets.token_urlsafe(32)}"
+        row = TokenRow(
+            token_id=self.ids.make(id_kinds.TOKEN),
+            user_id=user,
+            sha256=hashlib.sha256(secret.encode()).hexdigest(),
+            scopes=tuple(scopes),
+            created_at=now,
+            expires_at=None if expires_seconds is None else now + expires_seconds,
+            label=label,
+        )
+        await self.store.put_token(row)
+        return secret, row
+
+    async def revoke_token(self, token_id: str) -> None:
+        """From now on the token opens nothing; its streams end."""
+        row = await self.store.token(token_id)
+        if row is None:
+            raise NotFound(what="token")
+        await self.store.put_token(replace(row, revoked_at=self.clock.now()))
+
+    async def _still_allowed(self, request: Request) -> bool:
+        """Whether a turn that waited may still run in its sender's name (G18)."""
+        principal = request.principal
+        if principal.token_id is not None:
+            return await self.principal_of_token(principal.token_id) is not None
+        user = await self.store.user(principal.user_id)
+        return user is not None and user.disabled_at is None
+
+    # ------------------------------------------------------------------ conversations
+
+    async def _in(
+        self, principal: Principal, right: Right, conversation_id: str, *, deleted_too: bool = False
+    ) -> Conversation:
+        conversation = await self.store.conversation(conversation_id)
+        authorise(principal, right, conversation, deleted_too=deleted_too)
+        assert conversation is not None
+        return conversation
+
+    async def _turn_in(self, principal: Principal, right: Right, turn_id: str) -> Turn:
+        turn = await self.store.turn(turn_id)
+        conversation = None if turn is None else await self.store.conversation(turn.conversation_id)
+        try:
+            authorise(principal, right, conversation)
+        except NotFound:
+            raise NotFound(what="turn") from None
+        assert turn is not None
+        return turn
+
+    async def create_conversation(
+        self, principal: Principal, agent: str, title: str = ""
+    ) -> ConversationView:
+        """A new conversation of the principal's with `agent`. Raises BadInput for an unknown agent."""
+        authorise(principal, Right.WRITE, ANYWHERE)
+        if agent not in self.agents and agent not in self._runners:
+            names = ", ".join(sorted({*self.agents, *self._runners}))
+            raise BadInput(f"There is no agent {agent!r}; there are: {names}.")
+        self._check_title(title)
+        now = self.clock.now()
+        conversation = Conversation(
+            conversation_id=self.ids.make(id_kinds.CONVERSATION),
+            owner=principal.user_id,
+            agent=agent,
+            title=title,
+            created_at=now,
+            active_at=now,
+        )
+        created = ConversationCreated(owner=principal.user_id, agent=agent, title=title)
+        (event,) = await self.store.commit(
+            Batch(
+                conversation_id=conversation.conversation_id,
+                drafts=(Draft(created, actor=f"user:{principal.user_id}"),),
+                at=now,
+            )
+        )
+        conversation = replace(conversation, last_seq=event.seq)
+        self.dispatcher.adopt(conversation)
+        return conversation_view(conversation)
+
+    def _check_title(self, title: str) -> None:
+        if len(title) > self.settings.title_chars_max:
+            raise BadInput(
+                f"The title has {len(title)} characters; the limit (title_chars_max) is "
+                f"{self.settings.title_chars_max}."
+            )
+
+    async def conversations(
+        self, principal: Principal, *, before: str | None = None, limit: int = 50, archived: bool = False
+    ) -> tuple[list[ConversationView], str | None]:
+        """The principal's conversations, newest activity first, and the cursor of the next page."""
+        authorise(principal, Right.READ, ANYWHERE)
+        limit = min(limit, self.settings.page_rows_max)
+        cursor: int | None = None
+        if before is not None:
+            try:
+                cursor = int(before)
+            except ValueError:
+                raise CursorInvalid(cursor=before) from None
+        rows = await self.store.conversations(
+            principal.user_id, before=cursor, limit=limit + 1, archived=archived
+        )
+        more = str(rows[limit - 1].activity) if len(rows) > limit else None
+        return [conversation_view(row, await self._state_of(row)) for row in rows[:limit]], more
+
+    async def _state_of(self, conversation: Conversation) -> str:
+        rows = await self.store.lane(conversation.conversation_id)
+        turns = () if rows is None else rows.turns
+        states = {turn.state for turn in turns}
+        if TurnState.RUNNING in states:
+            return "running"
+        if TurnState.PARKED in states:
+            return "waiting"
+        if TurnState.QUEUED in states:
+            return "paused" if conversation.paused is not None else "queued"
+        newest = await self.store.turns(conversation.conversation_id, limit=1)
+        return "failed" if newest and newest[0].state is TurnState.FAILED else "idle"
+
+    async def conversation(self, principal: Principal, conversation_id: str) -> Snapshot:
+        """The snapshot: lane, queue, the running turn with its whole partial text, as of one seq."""
+        conversation = await self._in(principal, Right.READ, conversation_id)
+        rows = await self.store.lane(conversation_id)
+        assert rows is not None
+        actor = await self.dispatcher.actor(conversation_id)
+        lane = actor.lane
+        by_id = {turn.turn_id: turn for turn in rows.turns}
+        queue: list[TurnView] = []
+        running: dict[str, Any] | None = None
+        parked: list[TurnView] = []
+        for turn in rows.turns:
+            submission = await self.store.submission(turn.submission_id)
+            view = turn_view(turn, position=lane.position(turn.turn_id), submission=submission)
+            if turn.state is TurnState.PARKED:
+                parked.append(view)
+            elif turn.state is TurnState.RUNNING and turn.parent is None:
+                live = actor.running
+                mine = live is not None and live.fence.turn_id == turn.turn_id
+                running = {
+                    "turn": view,
+                    "text": "".join(live.partial_text) if mine and live else "",
+                    "thinking": "".join(live.partial_thinking) if mine and live else "",
+                    "round": live.partial_round if mine and live else 0,
+                }
+            elif turn.state is TurnState.QUEUED:
+                queue.append(view)
+        order = {slot.turn_id: index for index, slot in enumerate(lane.queue)}
+        queue.sort(key=lambda view: order.get(view.turn_id, len(order) + by_id[view.turn_id].place))
+        return Snapshot(
+            conversation_id=conversation_id,
+            title=rows.conversation.title,
+            agent=conversation.agent,
+            archived=conversation.archived,
+            created_at=iso(conversation.created_at),
+            as_of_seq=rows.conversation.last_seq,
+            epoch=self.epoch,
+            lane=LaneView(phase=str(lane.phase), paused=lane.paused, queue_depth=len(lane.queue)),
+            queue=queue,
+            running=running,
+            parked=parked,
+        )
+
+    async def change_conversation(
+        self,
+        principal: Principal,
+        conversation_id: str,
+        *,
+        title: str | None = None,
+        archived: bool | None = None,
+    ) -> ConversationView:
+        """Rename it, archive it, or take it out of the archive."""
+        await self._in(principal, Right.WRITE, conversation_id)
+        actor = f"user:{principal.user_id}"
+        drafts: list[Draft] = []
+        if title is not None:
+            self._check_title(title)
+            drafts.append(Draft(ConversationRenamed(title), actor=actor))
+        if archived is not None:
+            drafts.append(Draft(ConversationArchived(archived), actor=actor))
+        if drafts:
+            await self.dispatcher.append(conversation_id, *drafts)
+        conversation = await self._in(principal, Right.WRITE, conversation_id)
+        return conversation_view(conversation, await self._state_of(conversation))
+
+    async def delete_conversation(self, principal: Principal, conversation_id: str) -> dict[str, Any]:
+        """Delete it: its run stops, nothing of it starts; for a while this can be undone."""
+        await self._in(principal, Right.WRITE, conversation_id)
+        seconds = self.settings.undo_seconds
+        draft = Draft(ConversationDeleted(seconds), actor=f"user:{principal.user_id}")
+        await self.dispatcher.close_conversation(conversation_id, draft)
+        return {"conversation_id": conversation_id, "undo_seconds": seconds}
+
+    async def restore_conversation(self, principal: Principal, conversation_id: str) -> ConversationView:
+        """Undo the deletion, while that is possible."""
+        conversation = await self._in(principal, Right.WRITE, conversation_id, deleted_too=True)
+        if conversation.deleted_at is None:
+            return conversation_view(conversation, await self._state_of(conversation))
+        if conversation.deleted_at + self.settings.undo_seconds <= self.clock.now():
+            raise NotFound(what="conversation")
+        await self.dispatcher.reopen_conversation(conversation_id, f"user:{principal.user_id}")
+        conversation = await self._in(principal, Right.WRITE, conversation_id)
+        return conversation_view(conversation, await self._state_of(conversation))
+
+    async def messages(
+        self, principal: Principal, conversation_id: str, *, before: int | None = None, limit: int = 50
+    ) -> tuple[list[MessageView], int | None]:
+        """A page of history: the newest messages before `before`, in order, and the cursor of the older page."""
+        await self._in(principal, Right.READ, conversation_id)
+        limit = min(limit, self.settings.page_rows_max)
+        rows = await self.store.messages(conversation_id, before=before, limit=limit + 1)
+        more = rows[1].seq if len(rows) > limit else None
+        page = rows[1:] if len(rows) > limit else rows
+        return [message_view(row) for row in page], more
+
+    async def turns(
+        self, principal: Principal, conversation_id: str, *, before: str | None = None, limit: int = 50
+    ) -> tuple[list[TurnView], str | None]:
+        """A page of turns, newest first, and the cursor of the next page."""
+        await self._in(principal, Right.READ, conversation_id)
+        limit = min(limit, self.settings.page_rows_max)
+        rows = await self.store.turns(conversation_id, before=before, limit=limit + 1)
+        more = rows[limit - 1].turn_id if len(rows) > limit else None
+        actor = await self.dispatcher.actor(conversation_id)
+        views = []
+        for turn in rows[:limit]:
+            submission = await self.store.submission(turn.submission_id)
+            position = actor.lane.position(turn.turn_id)
+            views.append(turn_view(turn, position=position, submission=submission))
+        return views, more
+
+    # ------------------------------------------------------------------ submissions and turns
+
+    async def submit(
+        self,
+        principal: Principal,
+        conversation_id: str,
+        *,
+        key: str,
+        parts: Sequence[Part],
+        mode: Mode = Mode.QUEUE,
+        options: dict[str, Any] | None = None,
+        producer: str = "api",
+        resend_of: str | None = None,
+        body_fingerprint: str | None = None,
+    ) -> Accepted:
+        """Store a submission durably and say what became of it: the one way in, for every producer.
+
+        Errors: KeyMalformed, NothingToSend, PartInvalid, TextTooLong, KeyInFlight, KeyReused, QueueFull,
+        Stopping, StoreBusy, StoreFull, NotFound. After an error nothing is stored.
+        """
+        conversation = await self._in(principal, Right.WRITE, conversation_id)
+        if not (0 < len(key) <= self.settings.key_chars_max) or not all("!" <= c <= "~" for c in key):
+            raise KeyMalformed(max_chars=self.settings.key_chars_max)
+        parts = await self._check_parts(principal, parts)
+        request = Request(
+            agent=conversation.agent,
+            parts=tuple(parts),
+            mode=mode,
+            options=options or {},
+            producer=producer,
+            principal=principal,
+            resend_of=resend_of,
+        )
+        answer, replayed = await self.dispatcher.submit(
+            conversation, key=key, request=request, body_fingerprint=body_fingerprint
+        )
+        return Accepted(replayed=replayed, **answer)
+
+    async def _check_parts(self, principal: Principal, parts: Sequence[Part]) -> Sequence[Part]:
+        """Only words and files of the sender's own can be submitted, of a size that is allowed."""
+        if len(parts) > self.settings.parts_max:
+            raise BadInput(
+                f"The message has {len(parts)} parts; the limit (parts_max) is {self.settings.parts_max}."
+            )
+        size = 0
+        checked: list[Part] = []
+        for index, part in enumerate(parts):
+            if isinstance(part, Text):
+                size += len(part.text.encode("utf-8", "surrogatepass"))
+                checked.append(Text(part.text))
+            elif isinstance(part, Attachment):
+                row = await self.store.attachment(part.attachment_id)
+                if row is None or row.user_id != principal.user_id:
+                    raise PartInvalid(index=index, why="there is no such attachment; upload it first")
+                checked.append(
+                    Attachment(
+                        attachment_id=row.attachment_id,
+                        name=row.name,
+                        media_type=row.media_type,
+                        size_bytes=row.size_bytes,
+                        sha256=row.sha256,
+                        transcript=part.transcript,
+                    )
+                )
+            else:
+                raise PartInvalid(index=index, why="only text and attachments can be sent")
+        if size > self.settings.text_bytes_max:
+            raise TextTooLong(size_bytes=size, limit_bytes=self.settings.text_bytes_max)
+        if not any(isinstance(part, Attachment) for part in checked) and not plain_text(tuple(checked)):
+            raise NothingToSend
+        return checked
+
+    async def _view(self, turn_id: str) -> TurnView:
+        turn = await self.store.turn(turn_id)
+        assert turn is not None
+        actor = await self.dispatcher.actor(turn.conversation_id)
+        submission = await self.store.submission(turn.submission_id)
+        return turn_view(turn, position=actor.lane.position(turn_id), submission=submission)
+
+    async def turn(self, principal: Principal, turn_id: str) -> TurnView:
+        """The turn, with its state and reason."""
+        await self._turn_in(principal, Right.READ, turn_id)
+        return await self._view(turn_id)
+
+    async def evidence(self, principal: Principal, turn_id: str) -> dict[str, Any]:
+        """Everything that is known of a turn's fate, in order: the events that name it, and its ledger."""
+        turn = await self._turn_in(principal, Right.READ, turn_id)
+        events = await self.store.events(turn.conversation_id, limit=10_000, turn_id=turn_id)
+        calls = await self.store.tool_calls(turn_id)
+        return {
+            "turn": await self._view(turn_id),
+            "chain": [event_view(event) for event in events],
+            "tool_calls": [msgspec.to_builtins(call) for call in calls],
+        }
+
+    async def why(self, principal: Principal, turn_id: str) -> Why:
+        """Why the turn waits: who holds the lane, since when, what releases it."""
+        turn = await self._turn_in(principal, Right.READ, turn_id)
+        actor = await self.dispatcher.actor(turn.conversation_id)
+        return explain(turn, actor.lane)
+
+    async def cancel(self, principal: Principal, turn_id: str, *, queue: str = "pause") -> TurnView:
+        """Take a waiting turn back, or stop a running one; `queue` = pause | continue what waits behind it."""
+        turn = await self._turn_in(principal, Right.WRITE, turn_id)
+        told = inputs.Cancel(turn_id=turn_id, pause=queue == "pause", actor=f"user:{principal.user_id}")
+        await self.dispatcher.change(turn, told)
+        return await self._view(turn_id)
+
+    async def retry(self, principal: Principal, turn_id: str) -> Accepted:
+        """Run a failed turn again: same turn, next attempt, on what it kept."""
+        turn = await self._turn_in(principal, Right.WRITE, turn_id)
+        say = await self.dispatcher.retry(turn, f"user:{principal.user_id}")
+        return Accepted(
+            turn_id=turn_id,
+            submission_id=turn.submission_id,
+            outcome=say.outcome,
+            position=say.position,
+        )
+
+    async def edit(self, principal: Principal, turn_id: str, parts: Sequence[Part]) -> TurnView:
+        """Change a message that waits."""
+        turn = await self._turn_in(principal, Right.WRITE, turn_id)
+        checked = await self._check_parts(principal, parts)
+        told = inputs.Edit(turn_id=turn_id, parts=tuple(checked), actor=f"user:{principal.user_id}")
+        await self.dispatcher.change(turn, told)
+        return await self._view(turn_id)
+
+    async def move(self, principal: Principal, turn_id: str, before: str | None) -> TurnView:
+        """Give a waiting turn another place."""
+        turn = await self._turn_in(principal, Right.WRITE, turn_id)
+        told = inputs.Move(turn_id=turn_id, before=before, actor=f"user:{principal.user_id}")
+        await self.dispatcher.change(turn, told)
+        return await self._view(turn_id)
+
+    async def send_now(self, principal: Principal, turn_id: str, mode: Mode) -> TurnView:
+        """Do not let it wait."""
+        turn = await self._turn_in(principal, Right.WRITE, turn_id)
+        told = inputs.SendNow(turn_id=turn_id, mode=mode, actor=f"user:{principal.user_id}")
+        await self.dispatcher.change(turn, told)
+        return await self._view(turn_id)
+
+    async def pause(self, principal: Principal, conversation_id: str) -> Snapshot:
+        """Let nobody start."""
+        await self._in(principal, Right.WRITE, conversation_id)
+        await self.dispatcher.tell(conversation_id, inputs.Pause(actor=f"user:{principal.user_id}"))
+        return await self.conversation(principal, conversation_id)
+
+    async def resume(self, principal: Principal, conversation_id: str) -> Snapshot:
+        """Go on with the queue."""
+        await self._in(principal, Right.WRITE, conversation_id)
+        await self.dispatcher.tell(conversation_id, inputs.Resume(actor=f"user:{principal.user_id}"))
+        return await self.conversation(principal, conversation_id)
+
+    # ------------------------------------------------------------------ files
+
+    async def put_attachment(
+        self, principal: Principal, name: str, chunks: AsyncIterator[bytes]
+    ) -> dict[str, Any]:
+        """Store a file; it can then be named in a message as `{type: "attachment", attachment_id}`."""
+        authorise(principal, Right.WRITE, ANYWHERE)
+        sha256, size, kind = await self._files.put(chunks)
+        row = AttachmentRow(
+            attachment_id=self.ids.make(id_kinds.ATTACHMENT),
+            user_id=principal.user_id,
+            sha256=sha256,
+            name=name[-255:],
+            media_type=kind,
+            size_bytes=size,
+            created_at=self.clock.now(),
+        )
+        await self.store.put_attachment(row)
+        return {
+            "attachment_id": row.attachment_id,
+            "name": row.name,
+            "media_type": kind,
+            "size_bytes": size,
+            "sha256": sha256,
+        }
+
+    async def attachment(
+        self, principal: Principal, conversation_id: str, attachment_id: str
+    ) -> tuple[AttachmentRow, Path]:
+        """A file that this conversation holds, and where its bytes lie."""
+        await self._in(principal, Right.READ, conversation_id)
+        row = await self.store.attachment(attachment_id)
+        if row is None or not await self.store.attachment_in(conversation_id, attachment_id):
+            raise NotFound(what="attachment")
+        return row, self._files.path(row.sha256)
+
+    # ------------------------------------------------------------------ watching
+
+    async def watch(
+        self, principal: Principal, conversation_id: str, *, after: int | None, epoch: str | None = None
+    ) -> AsyncIterator[StreamItem]:
+        """Durable events after `after` without gap or double, then live ones and volatile items."""
+        await self._in(principal, Right.READ, conversation_id)
+        async for item in self.broadcast.watch(conversation_id, after=after, epoch=epoch):
+            yield item
+
+    async def export(self, principal: Principal, conversation_id: str) -> AsyncIterator[bytes]:
+        """The conversation as JSON lines: a header, then every event in order."""
+        conversation = await self._in(principal, Right.READ, conversation_id)
+        encode = msgspec.json.Encoder().encode
+        header = {"turnkeeper_export": 1, "epoch": self.epoch, **msgspec.to_builtins(conversation)}
+        yield encode(header) + b"\n"
+        after = 0
+        while True:
+            events = await self.store.events(conversation_id, after=after, limit=500)
+            for event in events:
+                yield encode(event_view(event)) + b"\n"
+            if len(events) < 500:
+                return
+            after = events[-1].seq
+
+    # ------------------------------------------------------------------ the whole
+
+    async def status(self, principal: Principal) -> dict[str, Any]:
+        """What waits, for how long and for whom; what runs; what is unknown."""
+        authorise(principal, Right.OPERATE, ANYWHERE)
+        now = self.clock.now()
+        turns = await self.store.turns_in([TurnState.QUEUED, TurnState.RUNNING, TurnState.PARKED])
+        rows: dict[str, list[dict[str, Any]]] = {"running": [], "queued": [], "parked": []}
+        stuck: list[dict[str, Any]] = []
+        for turn in turns:
+            since = turn.started_at if turn.state is TurnState.RUNNING else turn.created_at
+            row = {
+                "turn_id": turn.turn_id,
+                "conversation_id": turn.conversation_id,
+                "agent": turn.agent,
+                "since": iso(since),
+                "seconds": round(now - (since or now), 1),
+                "needs": turn.needs,
+            }
+            rows[str(turn.state)].append(row)
+            lease_over = turn.lease_until is not None and turn.lease_until < now
+            if turn.state is TurnState.RUNNING and turn.parent is None and lease_over:
+                stuck.append(row)
+        oldest = max((row["seconds"] for row in rows["queued"]), default=0.0)
+        return {
+            **rows,
+            "stuck": stuck,
+            "oldest_wait_seconds": oldest,
+            "open_streams": self.broadcast.open_streams,
+            "recovered": self.dispatcher.recovered,
+            "epoch": self.epoch,
+            "ready": self.ready,
+        }
+
+    async def health(self) -> dict[str, Any]:
+        """Whether the process can take and store submissions."""
+        probe = await self._probe()
+        return {
+            "ok": probe is None,
+            "ready": self.ready,
+            "recovered": self.dispatcher.recovered,
+            "running": self.dispatcher.running_count,
+            "why": probe,
+        }
+
+    async def _probe(self) -> str | None:
+        try:
+            await self.store.put_value("health", str(self.clock.now()).encode())
+        except (Conflict, Forbidden):
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever it is, the store cannot write: that is the answer
+            return getattr(error, "sentence", str(error))
+        return None
+
+    async def backup(self, path: str | Path) -> None:
+        """A consistent copy of the store in the new file `path`, while running."""
+        await self.store.backup(str(path))
+
+
+__all__ = ["OPERATOR", "OWNER", "Keeper"]

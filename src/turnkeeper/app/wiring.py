@@ -1,0 +1,66 @@
+"""Makes the runner that an agent's definition asks for, from its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from turnkeeper.agent.agents_file import load_agent_tools
+from turnkeeper.agent.definition import AgentDefinition, Model
+from turnkeeper.agent.loop import make_model_runner
+from turnkeeper.errors import ConfigError
+from turnkeeper.port.clock import Clock
+from turnkeeper.port.provider import Provider
+from turnkeeper.port.runner import Runner
+from turnkeeper.provider.opening import open_provider
+from turnkeeper.provider.wire import Files
+from turnkeeper.settings import Settings
+
+
+def open_model(model: Model, clock: Clock, files: Files | None) -> Provider:
+    """The provider of one model. Raises ConfigError, ScriptInvalid."""
+    return open_provider(
+        model.provider,
+        clock=clock,
+        model=model.model,
+        base_url=model.base_url,
+        api_key_env=model.api_key_env,
+        api_key_file=model.api_key_file,
+        script=model.script,
+        files=files,
+    )
+
+
+def _model_runner(
+    definition: AgentDefinition, path: Path | None, settings: Settings, clock: Clock, files: Files | None
+) -> Runner:
+    fallback = None if definition.fallback is None else open_model(definition.fallback, clock, files)
+    return make_model_runner(
+        definition,
+        open_model(definition.model, clock, files),
+        load_agent_tools(definition, path=path),
+        settings,
+        fallback=fallback,
+    )
+
+
+MAKERS: dict[str, Callable[[AgentDefinition, Path | None, Settings, Clock, Files | None], Runner]] = {
+    "model": _model_runner,
+}
+"""runner of the agents file -> how it is made."""
+
+
+def make_runner(
+    definition: AgentDefinition,
+    path: Path | None,
+    settings: Settings,
+    clock: Clock,
+    files: Files | None,
+) -> Runner:
+    """The runner of `definition`; `path` is the agents file. Raises ConfigError and its kinds."""
+    maker = MAKERS.get(definition.runner)
+    if maker is None:
+        raise ConfigError(
+            why=f"the agent {definition.name} has runner {definition.runner!r}, which is not built in"
+        )
+    return maker(definition, path, settings, clock, files)
