@@ -29,6 +29,7 @@ from turnkeeper.conversation.events import (
     Draft,
     Event,
     MessageAppended,
+    ReceiptMoved,
     Submitted,
     TurnCancelled,
     TurnEdited,
