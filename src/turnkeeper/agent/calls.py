@@ -115,7 +115,11 @@ def _stopped(job: Job, *, started: bool) -> Outcome:
             is_error=True,
             why=DID_NOT_HAPPEN,
         )
-    reads_only = job.call.effect is Effect.READ_ONLY
+    return stopped_outcome(name, reads_only=job.call.effect is Effect.READ_ONLY)
+
+
+def stopped_outcome(name: str, *, reads_only: bool) -> Outcome:
+    """The outcome of a call that ran when its turn was stopped."""
     return Outcome(
         disposition=Disposition.FAILED if reads_only else Disposition.UNKNOWN,
         content=texts.stopped_while_running(name, reads_only=reads_only),

@@ -47,6 +47,14 @@ class DraftKeeper:
         if self._unsaved_bytes >= self._size_bytes:
             self._wake.set()
 
+    def close(self) -> None:
+        """Save nothing more: what was collected is about to be journaled as a message."""
+        self._unsaved_bytes = 0
+        self._interval_seconds = -1.0
+        self._wake.set()
+        if self._task is not None:
+            self._task.add_done_callback(_look_at)
+
     async def finish(self) -> None:
         """Stop saving; a save under way is waited for. Raises what it raised."""
         task, self._task = self._task, None
@@ -80,3 +88,9 @@ class DraftKeeper:
             self._unsaved_bytes += (
                 size  # the next save carries it; the round's own commit says if it never works
             )
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """An error of a save that no longer counts is seen; whatever is journaled next meets it again."""
+    if not task.cancelled():
+        task.exception()

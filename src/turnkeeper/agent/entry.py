@@ -193,6 +193,7 @@ def _after_asking(
     if verdict is None:
         return treat(call, exists=False, has_check=False, policy=definition.policies.crash)
     if not verdict:
+        _note(journal, call, Disposition.FAILED, texts.did_not_happen(call.call.name, why), DID_NOT_HAPPEN)
         return Treatment.RUN_AGAIN
     done = Outcome(disposition=Disposition.DONE, content=texts.happened(call.call.name, why), why="checked")
     journal.settle(call, done, synthetic=True)
@@ -223,6 +224,7 @@ def _obey(journal: TurnJournal, call: Call, tool: Tool | None, choice: str, jobs
     """Do with a call of unknown outcome what a person said."""
     name = call.call.name
     if choice == RUN_AGAIN and tool is not None:
+        _note(journal, call, Disposition.UNKNOWN, texts.run_again(name), RUN_AGAIN)
         journal.intend(call, tool.effect)
         jobs.append(Job(call, tool))
         return
@@ -245,6 +247,13 @@ def _obey(journal: TurnJournal, call: Call, tool: Tool | None, choice: str, jobs
             why="crash",
         )
     journal.settle(call, known, synthetic=True)
+
+
+def _note(journal: TurnJournal, call: Call, disposition: Disposition, content: str, why: str) -> None:
+    """Close the attempt that was open in the ledger before the call is begun again; the feed gets the new outcome."""
+    journal.add(
+        ev.ToolReturned(call_id=call.id, disposition=disposition, result=content, is_error=True, why=why)
+    )
 
 
 def needs_approval(tool: Tool, definition: AgentDefinition) -> bool:

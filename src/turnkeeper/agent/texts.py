@@ -163,3 +163,13 @@ def leaked() -> str:
 def leak_kept() -> str:
     """The budget for other samples is spent."""
     return "Every sample of this answer had a tool call leaked into its text; the last one is kept as it is."
+
+
+def no_output() -> str:
+    """A tool of the agent's own gave nothing."""
+    return "(the tool returned nothing)"
+
+
+def run_again(name: str) -> str:
+    """A person chose to run a call of unknown outcome again."""
+    return f"The outcome of {name} was unknown, and a person chose to run it again."

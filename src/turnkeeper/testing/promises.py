@@ -24,6 +24,8 @@ SETTLED, FAILED, CANCELLED = "settled", "failed", "cancelled"
 ENDS = frozenset({SETTLED, FAILED, CANCELLED})
 RUNNERS_WORK = frozenset({"RoundStarted", "RoundFinished", "RoundFailed", "DraftSaved", "ToolIntended"})
 """Only a turn that holds its lane may journal these. (Outcomes may also be decided by a rescue.)"""
+MAY_RUN_AGAIN = frozenset({"did not happen", "run_again"})
+"""`why` of outcomes after which a call that acts may be begun again: its own check, or a person, said so."""
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -294,10 +296,13 @@ def _effects(story: Story, _sent: Sequence[Sent], drained: bool) -> Iterator[Bro
             outcomes.setdefault(call, []).append(event)
     for call, intended in intents.items():
         acts = intended[0]["body"]["effect"] not in ("read_only", "idempotent")
-        if len(intended) > 1 and acts:
-            yield Broken(
-                "G9", intended[1]["seq"], f"call {call}, which acts, was begun {len(intended)} times"
+        for earlier, later in itertools.pairwise(intended):
+            allowed = any(
+                earlier["seq"] < outcome["seq"] < later["seq"] and outcome["body"].get("why") in MAY_RUN_AGAIN
+                for outcome in outcomes.get(call, ())
             )
+            if acts and not allowed:
+                yield Broken("G9", later["seq"], f"call {call}, which acts, was begun {len(intended)} times")
         done = [event for event in outcomes.get(call, ()) if event["body"]["disposition"] == "done"]
         if len(done) > 1:
             yield Broken("G9", done[1]["seq"], f"call {call} was done {len(done)} times")
