@@ -338,7 +338,7 @@ def test_tools_that_the_agent_runs_itself_are_in_the_ledger_with_intent_before()
         assert seen[0] is None
         assert seen[1].is_error
         assert "made before" in seen[1].content
-        assert [r.content for r in results(turn).values()][0] == "sent at the first"
+        assert next(r.content for r in results(turn).values()) == "sent at the first"
         order = kinds(turn)
         assert order.index("ToolIntended") < order.index("ToolReturned")
 
