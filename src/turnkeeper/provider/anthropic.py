@@ -29,6 +29,8 @@ from turnkeeper.provider.wire import (
     blank,
     fit_attachment,
     is_bound_here,
+    joined_system,
+    lay_over,
     read_block,
     result_pieces,
     result_text,
@@ -332,7 +334,7 @@ class Encoder:
             "model": self._origin.model,
             "max_tokens": options.get("max_tokens", MAX_TOKENS_DEFAULT),
         }
-        system = "\n\n".join(text for text in (wellformed(instructions), *self._system) if not blank(text))
+        system = joined_system(instructions, self._system)
         if system:
             body["system"] = [{"type": "text", "text": system}]
         if tools:
@@ -353,7 +355,7 @@ class Encoder:
         if choice is not None:
             body["tool_choice"] = {"type": choice} if isinstance(choice, str) else choice
         self._set_marks(body)
-        body.update(options.get("extra") or {})
+        lay_over(body, options)
         return Encoded(
             dialect=DIALECT,
             body=body,

@@ -1,7 +1,8 @@
 """The dialects by name: one place to encode a feed for a provider and to judge a request body.
 
 Names: `anthropic`, `bedrock` (Anthropic with Bedrock's strictness), `openai-chat` (OpenAI itself) and its
-variants `deepseek`, `kimi`, `vllm`, `ollama`. Encoding wants a cleaned feed (the history room); it is pure:
+variants `deepseek`, `kimi`, `vllm`, `ollama`; `openai-responses`; `gemini`; `mistral` and `mistral-v3`
+(tokenizers before V5). Encoding wants a cleaned feed (the history room); it is pure:
 the same feed, origin and options give the same bytes, and a longer feed never changes what came before.
 """
 
@@ -16,7 +17,7 @@ import msgspec
 from turnkeeper.conversation.messages import Message, Origin
 from turnkeeper.errors import BadInput
 from turnkeeper.port.provider import ToolSpec
-from turnkeeper.provider import anthropic, openai_chat
+from turnkeeper.provider import anthropic, gemini, mistral, openai_chat, openai_responses
 from turnkeeper.provider.wire import Encoded, Files, Violation
 
 
@@ -48,6 +49,15 @@ DIALECTS: Final[dict[str, Dialect]] = {
                 ("messages",),
             )
             for name, variant in openai_chat.VARIANTS.items()
+        ),
+        Dialect("openai-responses", openai_responses.encode, openai_responses.validate, ("input",)),
+        Dialect("gemini", gemini.encode, gemini.validate, ("contents",)),
+        Dialect("mistral", mistral.encode, mistral.validate, ("messages",)),
+        Dialect(
+            "mistral-v3",
+            partial(mistral.encode, v3=True),
+            partial(mistral.validate, v3=True),
+            ("messages",),
         ),
     )
 }

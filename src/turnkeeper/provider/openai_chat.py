@@ -30,6 +30,8 @@ from turnkeeper.provider.wire import (
     blank,
     fit_attachment,
     is_bound_here,
+    joined_system,
+    lay_over,
     read_arguments,
     read_block,
     result_text,
@@ -314,7 +316,7 @@ class Encoder:
     def finish(self, instructions: str, tools: Sequence[ToolSpec]) -> Encoded:
         """The request as of now."""
         options = self._options
-        system = "\n\n".join(text for text in (wellformed(instructions), *self._system) if not blank(text))
+        system = joined_system(instructions, self._system)
         messages = self._messages
         if system:
             messages = [{"role": "system", "content": system}, *messages]
@@ -336,7 +338,7 @@ class Encoder:
         for name in _PASSED:
             if name in options:
                 body[name] = options[name]
-        body.update(options.get("extra") or {})
+        lay_over(body, options)
         return Encoded(
             dialect=DIALECT,
             body=body,

@@ -193,6 +193,25 @@ def read_arguments(text: str) -> dict[str, Any] | None:
     return value if type(value) is dict else None
 
 
+# --- the body as a whole
+
+
+def joined_system(instructions: str, more: Iterable[str]) -> str:
+    """The instructions and the system messages that a feed begins with, as one text; "" for none."""
+    return "\n\n".join(text for text in (wellformed(instructions), *more) if not blank(text))
+
+
+FEED_FIELDS: Final = ("model", "messages", "input", "contents", "system", "systemInstruction", "instructions")
+"""Fields of a body that stand for the conversation itself; options never replace them."""
+
+
+def lay_over(body: dict[str, Any], options: dict[str, Any]) -> None:
+    """Lay the fields of `options["extra"]` over a body, apart from those that are the conversation."""
+    extra = options.get("extra")
+    if isinstance(extra, dict):
+        body.update({name: value for name, value in extra.items() if name not in FEED_FIELDS})
+
+
 # --- ids and names
 
 
@@ -259,28 +278,31 @@ class CallIds:
 
 
 class Names:
-    """Tool names on the wire: letters, digits, _ and -, at most 64 (B4, M5), in definitions and history alike."""
+    """Tool names on the wire: letters, digits, _ and -, at most 64 (B4, M5), in definitions and history alike.
 
-    def __init__(self) -> None:
+    `letter_first` is for Gemini, where a name begins with a letter or _.
+    """
+
+    def __init__(self, *, letter_first: bool = False) -> None:
+        self._letter_first = letter_first
         self.changed: dict[str, str] = {}
 
     def wire(self, name: str) -> str:
         """The name to send for `name`; the same for ever, whatever else is in the request."""
-        if _NAME.match(name):
+        odd = self._letter_first and not (name[:1].isalpha() or name[:1] == "_")
+        if not odd and _NAME.match(name):
             return name
-        wire = sanitise_name(name)
+        wire = sanitise_name(name, "_" if odd and name else "")
         self.changed[wire] = name
         return wire
 
 
-def sanitise_name(name: str) -> str:
+def sanitise_name(name: str, before: str = "") -> str:
     """`name` in the alphabet of the wire, with a mark of the original so that two never become one."""
-    if _NAME.match(name):
-        return name
     if not name:
         return NAMELESS
     mark = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-    return f"{_NOT_IN_NAME.sub('_', name)[: NAME_CHARS_MAX - 9]}_{mark}"
+    return f"{(before + _NOT_IN_NAME.sub('_', name))[: NAME_CHARS_MAX - 9]}_{mark}"
 
 
 # --- provider-bound data
