@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from turnkeeper.agent.definition import (
 from turnkeeper.errors import AgentsFileInvalid
 from turnkeeper.port.provider import Deadlines
 from turnkeeper.tool import Tool
-from turnkeeper.tool.loading import load_tools
+from turnkeeper.tool.loading import load_function, load_tools
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 FILE_BYTES_MAX = 1_000_000
@@ -259,3 +259,13 @@ def secrets_of(definitions: Mapping[str, AgentDefinition]) -> tuple[tuple[str | 
         for m in models
         if m.api_key_env is not None or m.api_key_file is not None
     )
+
+
+def load_agent_function(definition: AgentDefinition, *, path: Path | None) -> Callable[..., Any]:
+    """The function of an agent with runner python. Raises AgentsFileInvalid."""
+    try:
+        return load_function(definition.function or "", folder=None if path is None else path.parent)
+    except ValueError as error:
+        raise AgentsFileInvalid(
+            path=str(path or "(built in)"), why=f"[agents.{definition.name}] function: {error}"
+        ) from error

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from turnkeeper.agent.agents_file import load_agent_tools
+from turnkeeper.agent.agents_file import load_agent_function, load_agent_tools
 from turnkeeper.agent.definition import AgentDefinition, Model
 from turnkeeper.agent.loop import make_model_runner
+from turnkeeper.agent.python import PythonRunner
 from turnkeeper.errors import ConfigError
 from turnkeeper.port.clock import Clock
 from turnkeeper.port.provider import Provider
@@ -44,8 +45,16 @@ def _model_runner(
     )
 
 
+def _python_runner(
+    definition: AgentDefinition, path: Path | None, settings: Settings, clock: Clock, files: Files | None
+) -> Runner:
+    function = load_agent_function(definition, path=path)
+    return PythonRunner(definition, function, load_agent_tools(definition, path=path), settings)
+
+
 MAKERS: dict[str, Callable[[AgentDefinition, Path | None, Settings, Clock, Files | None], Runner]] = {
     "model": _model_runner,
+    "python": _python_runner,
 }
 """runner of the agents file -> how it is made."""
 
