@@ -51,7 +51,8 @@ def frame(item: StreamItem) -> bytes:
         return b"id: %d\ndata: %b\n\n" % (item.seq, item.data)
     if isinstance(item, Resync):
         return control("resync", codec.wire(item))
-    return b"event: %b\ndata: %b\n\n" % (item.kind.encode(), item.data)
+    # The item's JSON is an object with at least one member; its kind becomes the first.
+    return control("delta", b'{"kind":"%b",%b' % (item.kind.encode(), item.data[1:]))
 
 
 def control(name: str, data: bytes) -> bytes:
