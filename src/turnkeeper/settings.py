@@ -255,6 +255,14 @@ def find_file(data: Path | None) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
+def names_in(file: Path | None) -> frozenset[str]:
+    """The settings that `file` gives, for telling where a value comes from; it was loaded before."""
+    if file is None:
+        return frozenset()
+    with file.open("rb") as stream:
+        return frozenset(tomllib.load(stream))
+
+
 def _refusal(error: ValidationError, file: Path | None) -> SettingInvalid:
     first = error.errors(include_url=False)[0]
     name = ".".join(str(step) for step in first["loc"]) or str(file)

@@ -22,7 +22,17 @@ import typer
 from turnkeeper.cli.safe import printable
 from turnkeeper.errors import TurnkeeperError
 
-VERB_MODULES = ("turns", "feed", "transcript", "doctor", "model_server")
+VERB_MODULES = (
+    "serve",
+    "chat",
+    "turns",
+    "operating",
+    "config",
+    "feed",
+    "transcript",
+    "doctor",
+    "model_server",
+)
 
 USAGE_EXIT = 2
 INTERRUPTED_EXIT = 130

@@ -47,11 +47,13 @@ PARTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 }
 
 
+def _unknown(part: Mapping[str, Any]) -> str:
+    return f"[{printable(str(part['type']))}]"
+
+
 def words(parts: Sequence[Mapping[str, Any]]) -> str:
     """The parts of a message as text; kinds that this version does not know are named."""
-    shown = [
-        PARTS.get(part["type"], lambda part: f"[{printable(str(part['type']))}]")(part) for part in parts
-    ]
+    shown = [PARTS.get(part["type"], _unknown)(part) for part in parts]
     return "\n".join(piece for piece in shown if piece)
 
 

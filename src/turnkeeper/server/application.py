@@ -11,11 +11,11 @@ from turnkeeper.server.operation import Operation
 from turnkeeper.server.routes import OPERATIONS
 
 if TYPE_CHECKING:
-    from turnkeeper.server.keeping import Keeping
+    from turnkeeper.app import Keeper
 
 
 def create_app(
-    keeper: Keeping,
+    keeper: Keeper,
     *,
     port: int | None = None,
     scratch: Path | None = None,

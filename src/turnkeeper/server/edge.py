@@ -35,7 +35,7 @@ from turnkeeper.settings import Settings
 
 if TYPE_CHECKING:
     from turnkeeper.port.clock import Clock
-    from turnkeeper.server.keeping import Keeping
+    from turnkeeper.app import Keeper
 
 log = logging.getLogger("turnkeeper.server")
 
@@ -50,7 +50,7 @@ class Edge:
 
     def __init__(
         self,
-        keeper: Keeping,
+        keeper: Keeper,
         operations: Iterable[Operation],
         *,
         clock: Clock,

@@ -22,7 +22,7 @@ from turnkeeper.server.reply import Answer
 
 if TYPE_CHECKING:
     from turnkeeper.server.edge import Edge
-    from turnkeeper.server.keeping import Keeping
+    from turnkeeper.app import Keeper
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Call:
         principal: Principal,
     ) -> None:
         self.edge = edge
-        self.keeper: Keeping = edge.keeper
+        self.keeper: Keeper = edge.keeper
         self.scope = scope
         self.receive = receive
         self.headers = headers

@@ -25,13 +25,13 @@ from turnkeeper.conversation.rights import OWNER_SCOPES
 from turnkeeper.errors import SettingInvalid
 from turnkeeper.server.application import create_app
 from turnkeeper.server.guard import is_loopback
-from turnkeeper.server.routes.operating import OWNER
 from turnkeeper.server.standing import Standing, read_standing, remove_standing, write_standing
+from turnkeeper.server.tokens import OWNER
 from turnkeeper.settings import Settings
 
 if TYPE_CHECKING:
     from turnkeeper.server.edge import Edge
-    from turnkeeper.server.keeping import Keeping
+    from turnkeeper.app import Keeper
 
 BACKLOG: Final = 2048
 
@@ -119,7 +119,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    keeper: Keeping,
+    keeper: Keeper,
     close: Callable[[float | None], Awaitable[None]],
     bound: socket.socket,
     *,
@@ -165,7 +165,7 @@ async def serve(
         await close(0.0 if server.force_exit else None)
 
 
-async def _stand(keeper: Keeping, data: Path, url: str) -> Standing:
+async def _stand(keeper: Keeper, data: Path, url: str) -> Standing:
     """Write `server.json`; the token of a server that was killed is revoked."""
     old = read_standing(data)
     if old is not None:

@@ -158,7 +158,8 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvidenceView(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was journaled of a turn, in order."""
+    """The chain of evidence: everything that was journaled of a turn, in order, and its effect ledger."""
 
-    turn_id: str
-    events: list[dict[str, Any]]
+    turn: TurnView
+    chain: list[dict[str, Any]]
+    tool_calls: list[dict[str, Any]]

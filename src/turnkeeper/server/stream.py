@@ -28,7 +28,7 @@ from turnkeeper.server.reply import SAFE_HEADERS, Headers
 
 if TYPE_CHECKING:
     from turnkeeper.port.clock import Clock
-    from turnkeeper.server.keeping import Keeping
+    from turnkeeper.app import Keeper
 
 STREAM_HEADERS: Final[Headers] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -63,7 +63,7 @@ def control(name: str, data: bytes) -> bytes:
 class Streams:
     """All open streams of one server."""
 
-    def __init__(self, keeper: Keeping, clock: Clock) -> None:
+    def __init__(self, keeper: Keeper, clock: Clock) -> None:
         self._keeper = keeper
         self.clock = clock
         settings = keeper.settings

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from turnkeeper.conversation.rights import ALL_SCOPES, OWNER_SCOPES, USER_SCOPES, Right
-from turnkeeper.errors import BadInput, Unauthorized
-from turnkeeper.projection.view import iso
+from turnkeeper.conversation.rights import Right
+from turnkeeper.errors import Unauthorized
+from turnkeeper.server import tokens
 from turnkeeper.server.operation import Call, Operation
 from turnkeeper.server.reply import Answer, Chunks, Reply, reply
 from turnkeeper.server.shapes import (
@@ -21,8 +21,6 @@ from turnkeeper.server.shapes import (
     TokenBody,
     TokenMade,
 )
-
-OWNER = "owner"
 
 BACKUP_CHUNK_BYTES = 1 << 20
 
@@ -67,35 +65,7 @@ async def _pieces_then_forget(file: Path, folder: Path) -> AsyncIterator[bytes]:
 
 
 async def make_token(call: Call) -> Answer:
-    body = await call.body(TokenBody)
-    if not body.user or not body.user.isprintable():
-        raise BadInput(why="user is a name")
-    unknown = [scope for scope in body.scopes or () if scope not in ALL_SCOPES]
-    if unknown:
-        raise BadInput(why=f"there is no scope {unknown[0]!r}; the scopes are {', '.join(ALL_SCOPES)}")
-    if body.expires_seconds is not None and body.expires_seconds <= 0:
-        raise BadInput(why="expires_seconds is more than 0")
-    secret, row = await call.keeper.create_token(
-        body.user,
-        body.scopes or default_scopes(body.user),
-        label=body.label,
-        expires_seconds=body.expires_seconds,
-    )
-    return reply(
-        TokenMade(
-            token=secret,
-            token_id=row.token_id,
-            user_id=row.user_id,
-            scopes=list(row.scopes),
-            expires_at=iso(row.expires_at),
-        ),
-        status=201,
-    )
-
-
-def default_scopes(user: str) -> tuple[str, ...]:
-    """What a token may do if nothing is said: everything for the owner, a person's share for others."""
-    return OWNER_SCOPES if user == OWNER else USER_SCOPES
+    return reply(await tokens.make(call.keeper, await call.body(TokenBody, optional=True)), status=201)
 
 
 async def revoke_token(call: Call) -> Answer:
@@ -187,6 +157,7 @@ OPERATIONS = (
         handler=make_token,
         right=Right.ADMIN,
         body=TokenBody,
+        body_optional=True,
         answer=TokenMade,
         status=201,
         tag="access",

@@ -18,7 +18,7 @@ from turnkeeper.conversation.rights import OWNER_SCOPES
 from turnkeeper.errors import NotFound, SignInUsed
 from turnkeeper.server.operation import Call, Operation, Param
 from turnkeeper.server.reply import HTML, Answer, Headers, Reply
-from turnkeeper.server.routes.operating import OWNER
+from turnkeeper.server.tokens import OWNER
 
 STATIC: Final = Path(__file__).parents[1] / "static"
 

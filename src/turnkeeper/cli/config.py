@@ -1,0 +1,145 @@
+"""`config check`: the settings and the agents file, looked at without starting anything."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnkeeper.cli.safe import printable
+from turnkeeper.cli.serve import find_agents
+from turnkeeper.cli.target import AsJson, usual_data
+from turnkeeper.cli.turns import put
+from turnkeeper.errors import ConfigError
+
+if TYPE_CHECKING:
+    from turnkeeper.agent.definition import AgentDefinition
+
+UNHEALTHY_EXIT = 1
+
+SECRET_OPTION_WORDS = ("key", "token", "secret", "password", "authorization", "cookie")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    config = typer.Typer(help="Look at the configuration.", rich_markup_mode=None)
+    config.command("check", epilog="Example: turnkeeper config check --agents agents.toml")(check)
+    app.add_typer(config, name="config")
+
+
+def check(
+    data: Annotated[Path | None, typer.Option("--data", help="The data folder.", show_default=False)] = None,
+    agents: Annotated[
+        Path | None, typer.Option("--agents", help="The agents file (TOML).", show_default=False)
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The settings file (turnkeeper.toml).", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print what is in force and from where, without secrets; exit 1 if something cannot be used."""
+    folder = data or usual_data()
+    problems: list[str] = []
+    settings = _settings(folder, config, problems)
+    definitions, file = _agents(folder, agents, problems)
+    if as_json:
+        put(
+            {
+                "ok": not problems,
+                "problems": problems,
+                "settings": {name: {"value": v, "from": source} for name, (v, source) in settings.items()},
+                "agents_file": None if file is None else str(file),
+                "agents": definitions,
+            }
+        )
+    else:
+        _print(settings, definitions, file, problems)
+    return UNHEALTHY_EXIT if problems else 0
+
+
+def _settings(folder: Path, config: Path | None, problems: list[str]) -> dict[str, tuple[Any, str]]:
+    """Name -> (value, where it comes from)."""
+    from turnkeeper.settings import ENVIRONMENT_PREFIX, Settings, find_file, names_in
+
+    try:
+        file = config or find_file(folder)
+        settings = Settings.load(file)
+        in_file = names_in(file)
+    except ConfigError as error:
+        problems.append(error.sentence)
+        return {}
+    environment = {name.upper() for name in os.environ}
+
+    def source(name: str) -> str:
+        if f"{ENVIRONMENT_PREFIX}{name.upper()}" in environment:
+            return "environment"
+        return str(file) if name in in_file else "default"
+
+    return {name: (value, source(name)) for name, value in settings.model_dump(mode="json").items()}
+
+
+def _agents(
+    folder: Path, given: Path | None, problems: list[str]
+) -> tuple[dict[str, dict[str, Any]], Path | None]:
+    """Name -> definition without secrets, and the file they stand in."""
+    from turnkeeper.agent.agents_file import load_agent_tools, load_agents
+
+    file = find_agents(folder, given)
+    try:
+        definitions = load_agents(file)
+    except ConfigError as error:
+        problems.append(error.sentence)
+        return {}, file
+    for definition in definitions.values():
+        try:
+            load_agent_tools(definition, path=file)
+        except ConfigError as error:
+            problems.append(error.sentence)
+    return {name: _shown(definition) for name, definition in definitions.items()}, file
+
+
+def _shown(definition: AgentDefinition) -> dict[str, Any]:
+    import msgspec
+
+    shown: dict[str, Any] = _without_secrets(msgspec.to_builtins(definition))
+    return shown
+
+
+def _without_secrets(value: Any) -> Any:
+    """A copy in which options that look like credentials are masked; names of variables and files are none."""
+    if isinstance(value, dict):
+        return {
+            name: "(masked)" if isinstance(each, str) and _looks_secret(name) else _without_secrets(each)
+            for name, each in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_secrets(each) for each in value]
+    return value
+
+
+def _looks_secret(name: str) -> bool:
+    lowered = name.lower()
+    return not lowered.endswith(("_env", "_file")) and any(word in lowered for word in SECRET_OPTION_WORDS)
+
+
+def _print(
+    settings: dict[str, tuple[Any, str]],
+    definitions: dict[str, dict[str, Any]],
+    file: Path | None,
+    problems: list[str],
+) -> None:
+    for name, (value, source) in settings.items():
+        shown = "none" if value is None else printable(str(value))
+        print(f"{name} = {shown}" + ("" if source == "default" else f"   # {printable(source)}"))
+    print(f"\nagents ({'built in' if file is None else printable(str(file))}):")
+    for name, definition in definitions.items():
+        model = definition.get("model") or {}
+        made_of = {"model": f"{model.get('provider')} {model.get('model')}".strip()}
+        made_of |= {"python": str(definition.get("function")), "retained": str(definition.get("cli"))}
+        print(f"  {printable(name)}: {definition['runner']}, {printable(made_of[definition['runner']])}")
+    sys.stdout.flush()
+    for problem in problems:
+        print(f"turnkeeper: {' '.join(printable(problem).split())}", file=sys.stderr)
