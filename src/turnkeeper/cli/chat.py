@@ -147,9 +147,7 @@ class Room:
         """Send a message; the server's answer says what became of it."""
         if not text.strip():
             return []
-        accepted = self.client.submit(
-            self.conversation_id, key, {"text": text, "mode": mode}
-        )
+        accepted = self.client.submit(self.conversation_id, key, {"text": text, "mode": mode})
         if accepted["outcome"] == "queued":
             return [f"(queued, position {accepted['position']})"]
         return []

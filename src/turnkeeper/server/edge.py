@@ -34,8 +34,8 @@ from turnkeeper.server.stream import Streams
 from turnkeeper.settings import Settings
 
 if TYPE_CHECKING:
-    from turnkeeper.port.clock import Clock
     from turnkeeper.app import Keeper
+    from turnkeeper.port.clock import Clock
 
 log = logging.getLogger("turnkeeper.server")
 

@@ -21,8 +21,8 @@ from turnkeeper.errors import BadInput, BodyTooLarge, CursorInvalid, TurnkeeperE
 from turnkeeper.server.reply import Answer
 
 if TYPE_CHECKING:
-    from turnkeeper.server.edge import Edge
     from turnkeeper.app import Keeper
+    from turnkeeper.server.edge import Edge
 
 T = TypeVar("T")
 

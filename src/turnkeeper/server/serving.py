@@ -30,8 +30,8 @@ from turnkeeper.server.tokens import OWNER
 from turnkeeper.settings import Settings
 
 if TYPE_CHECKING:
-    from turnkeeper.server.edge import Edge
     from turnkeeper.app import Keeper
+    from turnkeeper.server.edge import Edge
 
 BACKLOG: Final = 2048
 

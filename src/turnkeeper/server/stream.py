@@ -27,8 +27,8 @@ from turnkeeper.server.problem import problem_of
 from turnkeeper.server.reply import SAFE_HEADERS, Headers
 
 if TYPE_CHECKING:
-    from turnkeeper.port.clock import Clock
     from turnkeeper.app import Keeper
+    from turnkeeper.port.clock import Clock
 
 STREAM_HEADERS: Final[Headers] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
