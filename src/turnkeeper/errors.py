@@ -16,6 +16,7 @@ tells whether sending the same thing again can help.
     ├── MethodNotAllowed             405
     ├── Conflict                     409
     │   ├── KeyInFlight  TurnDecided  NotPossible  ApprovalDecided  OutOfPlace  NotWaiting
+    │   ├── NotAnswered
     ├── Gone                         410
     ├── KeyReused                    422
     ├── ReadsAsCommand               422
@@ -209,6 +210,12 @@ class ApprovalDecided(Conflict):
     """This question is already {state}."""
 
     code = "approval_decided"
+
+
+class NotAnswered(Conflict):
+    """The turn is {state} and has no answer: {reason}"""
+
+    code = "not_answered"
 
 
 class Gone(TurnkeeperError):

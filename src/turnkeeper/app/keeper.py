@@ -10,6 +10,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,9 +31,11 @@ from turnkeeper.conversation.events import (
     ConversationRenamed,
     Draft,
 )
+from turnkeeper.conversation.messages import ASSISTANT, COMPLETE
 from turnkeeper.conversation.parts import Attachment, Part, Text, plain_text
 from turnkeeper.conversation.rights import ANYWHERE, OWNER_SCOPES, Right, authorise
 from turnkeeper.conversation.turns import (
+    END_STATES,
     Conversation,
     Mode,
     Principal,
@@ -50,6 +53,7 @@ from turnkeeper.errors import (
     CursorInvalid,
     Forbidden,
     KeyMalformed,
+    NotAnswered,
     NotFound,
     NothingToSend,
     PartInvalid,
@@ -69,6 +73,7 @@ from turnkeeper.projection.view import (
     Snapshot,
     StreamItem,
     TurnView,
+    Volatile,
     Why,
     conversation_view,
     event_view,
@@ -575,6 +580,32 @@ class Keeper:
         """The turn, with its state and reason."""
         await self._turn_in(principal, Right.READ, turn_id)
         return await self._view(turn_id)
+
+    async def ended(self, principal: Principal, turn_id: str) -> TurnView:
+        """Wait until the turn has ended; return it as it is then. (A parked one goes on waiting.)"""
+        conversation_id = (await self._turn_in(principal, Right.READ, turn_id)).conversation_id
+        conversation = await self.store.conversation(conversation_id)
+        assert conversation is not None
+        async with aclosing(self.broadcast.watch(conversation_id, after=conversation.last_seq)) as items:
+            turn = await self._view(turn_id)
+            while turn.state not in END_STATES:
+                if not isinstance(await anext(items), Volatile):
+                    turn = await self._view(turn_id)
+        return turn
+
+    async def answer(self, principal: Principal, turn_id: str) -> str:
+        """Wait for the turn's answer and return its words. Raises NotAnswered if it ended without one."""
+        turn = await self.ended(principal, turn_id)
+        if turn.state != TurnState.SETTLED:
+            raise NotAnswered(state=turn.state, reason=turn.reason or "no reason was given")
+        said = [
+            message.text
+            for message in await self.store.messages_after(turn.conversation_id)
+            if message.turn_id in (turn_id, turn.parent)
+            and message.role == ASSISTANT
+            and message.standing == COMPLETE
+        ]
+        return said[-1] if said else ""
 
     async def evidence(self, principal: Principal, turn_id: str) -> dict[str, Any]:
         """Everything that is known of a turn's fate, in order: the events that name it, and its ledger."""

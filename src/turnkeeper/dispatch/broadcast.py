@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 import msgspec
@@ -108,7 +108,7 @@ class Broadcast:
 
     async def watch(
         self, conversation_id: str, *, after: int | None, epoch: str | None = None
-    ) -> AsyncIterator[StreamItem]:
+    ) -> AsyncGenerator[StreamItem, None]:
         """Every event after `after` (None: from now on), then live ones and volatile items, for ever."""
         channel = self._channels.setdefault(conversation_id, Channel())
         watcher = Watcher(self._buffer_items)

@@ -336,35 +336,30 @@ def broken_promises(
 
 
 def effects_broken(
-    events: Iterable[View], counted: Mapping[str, int], *, tool: str, argument: str
+    events: Iterable[View], counted: Mapping[str, int], *, tool: str, argument: str | None = None
 ) -> tuple[Broken, ...]:
-    """G9 against the world: `counted` says how often each effect of `tool` happened, by the value of `argument`.
+    """G9 against the world: `counted` says how often each effect of `tool` happened.
 
-    A call that is done happened once; one whose outcome is unknown happened at most once; one that was
-    refused, or never intended, did not happen.
+    An effect is named by the value of `argument`, or (None) by the call's idempotency key. A call that is done
+    happened once; one whose outcome is unknown, or that has none yet, at most once; any other not at all.
     """
     dispositions: dict[str, list[str]] = {}
-    calls: dict[str, str] = {}
+    calls: dict[tuple[str, str], str] = {}
     for event in events:
         body = event["body"]
+        call = (event.get("turn_id") or "", body.get("call_id", ""))
         if event["kind"] == "ToolIntended" and body["name"] == tool:
-            calls[body["call_id"]] = str(body["arguments"][argument])
-            dispositions.setdefault(calls[body["call_id"]], [])
-        elif event["kind"] == "ToolReturned" and body["call_id"] in calls:
-            dispositions[calls[body["call_id"]]].append(body["disposition"])
+            calls[call] = body["idempotency_key"] if argument is None else str(body["arguments"][argument])
+            dispositions.setdefault(calls[call], [])
+        elif event["kind"] == "ToolReturned" and call in calls:
+            dispositions[calls[call]].append(body["disposition"])
     broken = []
-    for value in {*dispositions, *counted}:
-        found, seen = dispositions.get(value, []), counted.get(value, 0)
-        least = found.count("done")
-        most = (
-            least
-            + sum(1 for each in found if each in ("unknown", "failed"))
-            + (not found and value in dispositions)
-        )
+    for effect in {*dispositions, *counted}:
+        found, seen = dispositions.get(effect), counted.get(effect, 0)
+        least = (found or []).count("done")
+        open_ends = sum(1 for each in found or () if each in ("unknown", "failed"))
+        most = least + open_ends + (1 if found == [] else 0)
         if not least <= seen <= most:
-            broken.append(
-                Broken(
-                    "G9", 0, f"{tool} {value!r} happened {seen} times; the ledger says {found or 'nothing'}"
-                )
-            )
+            says = "no intent" if found is None else (found or "an intent and no outcome")
+            broken.append(Broken("G9", 0, f"{tool} {effect!r} happened {seen} times; the ledger says {says}"))
     return tuple(broken)

@@ -34,3 +34,24 @@ async def until(condition: Callable[[], Any], what: str = "the condition", *, se
             msg = f"{what} did not come within {seconds:g} s; last seen: {value!r}"
             raise TimeoutError(msg)
         await asyncio.sleep(LOOK_SECONDS)
+
+
+class Pace:
+    """A timetable in real time, scaled: `await pace.at(12)` returns when its second 12 has come.
+
+    For playing a story whose moments matter (a public case, a demonstration); a test that waits for
+    something to happen uses `until`.
+    """
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+        self._began = time.monotonic()
+
+    @property
+    def now(self) -> float:
+        """Seconds of the timetable that have passed."""
+        return (time.monotonic() - self._began) / self.scale
+
+    async def at(self, second: float) -> None:
+        """Return at that second, or at once if it is over."""
+        await asyncio.sleep(max(0.0, (second - self.now) * self.scale))
