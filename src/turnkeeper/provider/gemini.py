@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from turnkeeper.conversation.messages import ASSISTANT, SYSTEM, TOOL, Message, Origin
-from turnkeeper.conversation.parts import Attachment, Part, Text, ToolCall, ToolResult
+from turnkeeper.conversation.parts import Attachment, Part, Text, Thinking, ToolCall, ToolResult
 from turnkeeper.port.provider import ToolSpec
 from turnkeeper.provider.gemini_rules import SKIP_SIGNATURE, validate
 from turnkeeper.provider.wire import (
@@ -163,6 +163,8 @@ class Encoder:
                     pieces.append({"text": wellformed(part.text)})
             elif type(part) is Attachment:
                 pieces.append({"text": f"[file {wellformed(part.name or part.attachment_id)}]"})
+            elif type(part) is Thinking and bound and part.text and read_block(part) is None:
+                pieces.append({"text": wellformed(part.text), "thought": True})
             else:
                 block = read_block(part) if bound else None
                 if block is None:

@@ -19,10 +19,11 @@ from turnkeeper.conversation.messages import Origin
 from turnkeeper.errors import ConfigError
 from turnkeeper.port.clock import Clock
 from turnkeeper.port.provider import Provider
-from turnkeeper.provider import sdk_anthropic
+from turnkeeper.provider import mistral, sdk_anthropic, sdk_gemini
 from turnkeeper.provider.build import Report
 from turnkeeper.provider.openai_chat import VARIANTS
 from turnkeeper.provider.openai_chat_stream import ChatReader
+from turnkeeper.provider.openai_responses_stream import ResponsesReader
 from turnkeeper.provider.script import Script
 from turnkeeper.provider.scripted import Scripted
 from turnkeeper.provider.sdk_openai import OpenAIProvider
@@ -30,6 +31,9 @@ from turnkeeper.provider.wire import Files
 
 SCRIPTED: Final = "scripted"
 KEY_BYTES_MAX: Final = 10_000
+
+
+ALL_VARIANTS: Final = {**VARIANTS, **mistral.VARIANTS}
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,13 +49,20 @@ OPENINGS: Final[dict[str, Opening]] = {
     "anthropic": Opening(
         dialect="anthropic", base_url=sdk_anthropic.BASE_URL, key_name=sdk_anthropic.KEY_NAME
     ),
+    "bedrock": Opening(dialect="bedrock", base_url=sdk_anthropic.BASE_URL, key_name=sdk_anthropic.KEY_NAME),
+    "openai-responses": Opening(
+        dialect="openai-responses",
+        base_url=VARIANTS["openai"].base_url,
+        key_name=VARIANTS["openai"].key_name,
+    ),
+    "gemini": Opening(dialect="gemini", base_url=sdk_gemini.BASE_URL, key_name=sdk_gemini.KEY_NAME),
     **{
         ("openai-chat" if name == "openai" else name): Opening(
             dialect="openai-chat" if name == "openai" else name,
             base_url=variant.base_url,
             key_name=variant.key_name,
         )
-        for name, variant in VARIANTS.items()
+        for name, variant in ALL_VARIANTS.items()
     },
 }
 
@@ -99,15 +110,26 @@ def open_provider(
         "files": files,
         "report": report,
     }
-    if opening.dialect == "anthropic":
+    if opening.dialect in ("anthropic", "bedrock"):
         return sdk_anthropic.AnthropicProvider(**shared)
-    variant = VARIANTS["openai" if provider == "openai-chat" else provider]
+    if opening.dialect == "gemini":
+        return sdk_gemini.GeminiProvider(**shared)
+    own = base_url is None and provider in ("openai-chat", "openai-responses")
+    if opening.dialect == "openai-responses":
+        return OpenAIProvider(
+            path="/responses",
+            make_reader=ResponsesReader,
+            fields={"stream": True},
+            own_account=own,
+            **shared,
+        )
+    variant = ALL_VARIANTS["openai" if provider == "openai-chat" else provider]
     usage = {"stream_options": {"include_usage": True}} if variant.stream_usage else {}
     return OpenAIProvider(
         path="/chat/completions",
         make_reader=ChatReader,
         fields={"stream": True, **usage},
-        own_account=provider == "openai-chat" and base_url is None,
+        own_account=own,
         **shared,
     )
 

@@ -53,14 +53,15 @@ class ChatWire:
 
     def error(self, status: int, error: ScriptedError) -> bytes:
         """{error: {message, type, param, code}}."""
-        return dumps(_error(error)).encode()
+        return dumps(chat_error(error)).encode()
 
     def play(self, round_: Round, asked: Asked, account: str) -> ChatPlay:
         """How a round goes over this wire."""
         return ChatPlay(round_, asked)
 
 
-def _error(error: ScriptedError) -> dict[str, Any]:
+def chat_error(error: ScriptedError) -> dict[str, Any]:
+    """An error as OpenAI says it: {error: {message, type, param, code}}."""
     word = error.word
     return {
         "error": {
@@ -140,7 +141,7 @@ class ChatPlay:
 
     def error(self, error: ScriptedError) -> bytes:
         """An error in place of a chunk."""
-        return sse(_error(error))
+        return sse(chat_error(error))
 
     def _usage(self) -> dict[str, Any]:
         return {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30, **(self._round.usage or {})}

@@ -26,6 +26,8 @@ from turnkeeper.provider.script import Round, Script, ScriptedError, load_script
 from turnkeeper.provider.wire import Violation
 from turnkeeper.testing.model_server.anthropic_wire import AnthropicWire
 from turnkeeper.testing.model_server.chat_wire import ChatWire
+from turnkeeper.testing.model_server.gemini_wire import GeminiWire
+from turnkeeper.testing.model_server.responses_wire import ResponsesWire
 from turnkeeper.testing.model_server.wire import Asked, Played, Wire, first_and_last, pieces
 
 REQUESTS_KEPT_MAX: Final = 1000
@@ -88,6 +90,8 @@ class ModelServer:
         self._wires: dict[str, Wire] = {
             "anthropic": AnthropicWire(bedrock=bedrock),
             "chat": ChatWire(chat),
+            "responses": ResponsesWire(),
+            "gemini": GeminiWire(),
         }
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -137,6 +141,9 @@ class ModelServer:
                 Route("/v1/messages", self._anthropic, methods=["POST"]),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
                 Route("/chat/completions", self._chat, methods=["POST"]),
+                Route("/v1/responses", self._responses, methods=["POST"]),
+                Route("/responses", self._responses, methods=["POST"]),
+                Route("/v1beta/models/{model}:{verb}", self._gemini, methods=["POST"]),
                 Route("/_requests", self._list, methods=["GET"]),
             ]
         )
@@ -159,6 +166,16 @@ class ModelServer:
 
     async def _chat(self, request: Request) -> Response:
         return await self._answer(request, self._wires["chat"], _bearer(request))
+
+    async def _responses(self, request: Request) -> Response:
+        return await self._answer(request, self._wires["responses"], _bearer(request))
+
+    async def _gemini(self, request: Request) -> Response:
+        key = request.headers.get("x-goog-api-key") or request.query_params.get("key")
+        stream = request.path_params["verb"] == "streamGenerateContent"
+        return await self._answer(
+            request, self._wires["gemini"], key, request.path_params["model"], stream=stream
+        )
 
     async def _answer(
         self,
