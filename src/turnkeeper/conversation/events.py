@@ -237,6 +237,8 @@ class HistoryReconciled(Body, frozen=True):
     placements: tuple[tuple[str, str, str | None], ...] = ()
     matched: int = 0
     ambiguous: int = 0
+    matches: tuple[tuple[str, str, str], ...] = ()
+    """[[native_id, message_id, how], ...]: messages that were in history and are now known to be these rows."""
 
 
 class HistoryCompacted(Body, frozen=True):

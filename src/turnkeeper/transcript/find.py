@@ -1,0 +1,299 @@
+"""Which sessions are on this machine: CLI, folder, title, last activity, turns, size.
+
+Only the first and last 64 kB of a file are read, and nothing of them is decoded but single values: a
+machine has thousands of sessions, some of a gigabyte. So `turns` counts the prompts in what was looked
+at; `whole` says whether that was the whole file. Databases are asked. A file that cannot be read is
+listed with the reason and hides no other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import apsw
+import msgspec
+
+from turnkeeper.transcript.codex import ids_of
+from turnkeeper.transcript.formats import MODULES, reader
+from turnkeeper.transcript.lines import ZST_SUFFIX, open_bytes
+from turnkeeper.transcript.place import Roots
+from turnkeeper.transcript.record import seconds
+from turnkeeper.transcript.source import Unreadable, reason
+from turnkeeper.transcript.sqlite import read_once, tables
+from turnkeeper.transcript.tail import stem
+
+LOOK_BYTES: Final = 65_536
+VALUE_BYTES_MAX: Final = 4096
+"""Longest single value that is decoded."""
+TITLE_CHARS_MAX: Final = 120
+
+
+class Found(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One session. `id` is what the API takes: a path never is."""
+
+    id: str
+    format: str
+    native_id: str
+    cwd: str | None = None
+    title: str | None = None
+    last_activity: float | None = None
+    """Unix seconds: the newest time that the CLI claims, else the file's."""
+    turns: int = 0
+    whole: bool = True
+    size_bytes: int = 0
+    path: str = ""
+    unreadable: str | None = None
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """Where single values stand in the bytes of a format. A title is taken from the first mark that is there."""
+
+    cwd: bytes = b'"cwd":'
+    titles: tuple[tuple[bytes, bool], ...] = ()
+    """(mark, whether its last place counts)."""
+    prompts: tuple[bytes, ...] = ()
+    not_prompts: tuple[bytes, ...] = ()
+    time: bytes = b'"timestamp":'
+    native_id: bytes | None = None
+
+
+MARKS: Final = {
+    "claude-code": Marks(
+        titles=(
+            (b'"customTitle":', True),
+            (b'"aiTitle":', True),
+            (b'"lastPrompt":', True),
+            (b'"summary":', True),
+        ),
+        prompts=(b'"type":"user"',),
+        not_prompts=(b'"type":"tool_result"', b'"isMeta":true'),
+    ),
+    "codex": Marks(
+        titles=((b'"thread_name":', True), (b'"type":"user_message","message":', False)),
+        prompts=(b'"type":"task_started"', b'"type":"turn_started"'),
+    ),
+    "pi": Marks(
+        titles=(
+            (b'"type":"session_info"', True),
+            (b'"role":"user","content":[{"type":"text","text":', False),
+        ),
+        prompts=(b'"role":"user"',),
+    ),
+    "cursor": Marks(prompts=(b'"role":"user"',)),
+    "muse": Marks(
+        titles=((b'"refill_blocks":[{"kind":"text","text":', False),),
+        prompts=(b'"runtime.user_intent.accepted"',),
+        time=b'"recorded_at":',
+    ),
+    "gemini": Marks(
+        cwd=b'"projectRoot":',
+        titles=((b'"summary":', True), (b'"type":"user","content":[{"text":', True)),
+        prompts=(b'"type":"user"', b'"type": "user"'),
+        not_prompts=(b'"functionResponse"', b"<session_context>"),
+        native_id=b'"sessionId":',
+    ),
+    "qwen": Marks(
+        titles=((b'"customTitle":', True),),
+        prompts=(b'"provenance":"real_user"', b'"mid_turn_user_message"'),
+    ),
+    "copilot": Marks(
+        titles=((b'"type":"user.message","data":{"content":', False),), prompts=(b'"user.message"',)
+    ),
+    "goose": Marks(
+        cwd=b'"working_dir":',
+        titles=((b'"description":', False),),
+        prompts=(b'"role":"user"',),
+        time=b'"created":',
+    ),
+    "droid": Marks(
+        titles=((b'"title":', False),), prompts=(b'"role":"user"',), not_prompts=(b'"type":"tool_result"',)
+    ),
+}
+
+
+def find(where: Roots, *, names: Sequence[str] = tuple(MODULES)) -> Iterator[Found]:
+    """Every session of the given formats below the roots, in no particular order."""
+    for name in names:
+        for path in reader(name).listing(where):
+            yield from look(name, path)
+
+
+def look(name: str, path: Path) -> list[Found]:
+    """The session in a file, or those in a database."""
+    try:
+        if path.suffix == ".db":
+            return _database(name, path)
+        return [_file(name, path)]
+    except Unreadable as error:
+        why = str(error.facts.get("why", error))
+    except OSError as error:
+        why = reason(error)
+    own = _own_id(name, path, b"")
+    return [Found(id=f"{name}:{own}", format=name, native_id=own, path=str(path), unreadable=why)]
+
+
+def _file(name: str, path: Path) -> Found:
+    marks = MARKS[name]
+    first, last, status = _ends(path)
+    both = first if not last else first + b"\n" + last
+    native = _own_id(name, path, first)
+    turns = sum([both.count(mark) for mark in marks.prompts]) - sum(
+        [both.count(mark) for mark in marks.not_prompts]
+    )
+    title = None
+    for mark, from_end in marks.titles:
+        title = _text(both, mark, from_end=from_end)
+        if title:
+            break
+    at = seconds(_value(both, marks.time, from_end=True))
+    return Found(
+        id=f"{name}:{native}",
+        format=name,
+        native_id=native,
+        cwd=_text(both, marks.cwd, from_end=False),
+        title=title[:TITLE_CHARS_MAX] if title else None,
+        last_activity=at if at is not None else status.st_mtime,
+        turns=max(turns, 0),
+        whole=not last,
+        size_bytes=status.st_size,
+        path=str(path),
+    )
+
+
+def _ends(path: Path) -> tuple[bytes, bytes, os.stat_result]:
+    """The first and the last bytes of a file; the last are empty if the first are all."""
+    if path.suffix == ZST_SUFFIX:
+        with open_bytes(path) as stream:
+            return stream.read(2 * LOOK_BYTES), b"", path.stat()
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        first = os.pread(handle, LOOK_BYTES, 0)
+        rest = status.st_size - len(first)
+        last = (
+            os.pread(handle, min(LOOK_BYTES, rest), status.st_size - min(LOOK_BYTES, rest))
+            if rest > 0
+            else b""
+        )
+        if 0 < rest <= LOOK_BYTES:
+            return first + last, b"", status
+        return first, last, status
+    finally:
+        os.close(handle)
+
+
+_DECODER: Final = json.JSONDecoder()
+
+
+def _value(data: bytes, mark: bytes, *, from_end: bool) -> str | float | None:
+    at = data.rfind(mark) if from_end else data.find(mark)
+    if at < 0:
+        return None
+    text = data[at + len(mark) : at + len(mark) + VALUE_BYTES_MAX].decode("utf-8", errors="replace").lstrip()
+    try:
+        value, _ = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        # A long text breaks off in the middle of the part that was looked at.
+        return text[1:] if text.startswith('"') and '"' not in text[1:] else None
+    return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+
+
+def _text(data: bytes, mark: bytes, *, from_end: bool) -> str | None:
+    value = _value(data, mark, from_end=from_end)
+    return " ".join(value.split()) if isinstance(value, str) else None
+
+
+def _own_id(name: str, path: Path, first: bytes) -> str:
+    base = stem(path).removesuffix(".jsonl").removesuffix(".json")
+    if name == "codex":
+        return ids_of(path)[0] or base
+    if name == "pi":
+        return base.rpartition("_")[2]
+    if name in {"muse", "copilot"} or path.name == "store.db":
+        return path.parent.name
+    mark = MARKS[name].native_id if name in MARKS else None
+    found = _value(first, mark, from_end=False) if mark is not None else None
+    return found if isinstance(found, str) else base
+
+
+# --- databases
+
+
+def _database(name: str, path: Path) -> list[Found]:
+    size = path.stat().st_size
+    modified = path.stat().st_mtime
+    if name == "cursor":
+        reading = reader(name).read(path)
+        own = path.parent.name
+        return [
+            Found(
+                id=f"{name}:{own}",
+                format=name,
+                native_id=own,
+                title=reading.session.title,
+                last_activity=modified,
+                turns=sum(1 for turn in reading.turns if turn.human),
+                size_bytes=size,
+                path=str(path),
+            )
+        ]
+    rows = read_once(path, _opencode_rows if name == "opencode" else _goose_rows)
+    return [
+        Found(
+            id=f"{name}:{own}",
+            format=name,
+            native_id=str(own),
+            cwd=cwd,
+            title=title,
+            last_activity=seconds(at) if at is not None else modified,
+            turns=int(turns),
+            size_bytes=size,
+            path=str(path),
+        )
+        for own, cwd, title, at, turns in rows
+    ]
+
+
+Listed = tuple[str, str | None, str | None, str | float | None, int]
+
+
+def _opencode_rows(connection: apsw.Connection) -> list[Listed]:
+    have = tables(connection).get("session", frozenset())
+    chosen = ", ".join(
+        name if name in have else "NULL" for name in ("id", "directory", "title", "time_updated")
+    )
+    only_main = "WHERE parent_id IS NULL" if "parent_id" in have else ""
+    return [
+        tuple(row)
+        for row in connection.execute(
+            f"SELECT {chosen}, (SELECT count(*) FROM message WHERE message.session_id = session.id"  # noqa: S608
+            f" AND json_extract(message.data, '$.role') = 'user') FROM session {only_main}"
+        )
+    ]
+
+
+def _goose_rows(connection: apsw.Connection) -> list[Listed]:
+    have = tables(connection).get("sessions", frozenset())
+    chosen = ", ".join(
+        name if name in have else "NULL" for name in ("id", "working_dir", "description", "updated_at")
+    )
+    return [
+        tuple(row)
+        for row in connection.execute(
+            f"SELECT {chosen}, (SELECT count(*) FROM messages WHERE messages.session_id = sessions.id"  # noqa: S608
+            " AND role = 'user' AND content_json NOT LIKE '%toolResponse%') FROM sessions"
+        )
+    ]
+
+
+def locate_found(found_id: str, where: Roots) -> tuple[str, tuple[Path, ...], str] | None:
+    """(format, files, native id) of an id that `find` listed; None if it is not there."""
+    name, _, native = found_id.partition(":")
+    if name not in MODULES or not native:
+        return None
+    place = reader(name).locate(native, where)
+    return None if place is None else (name, place.paths, native)
