@@ -27,9 +27,7 @@ def test_show_prints_the_case_and_exits_0(folder: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("folder", [pytest.param(each, id=each.name) for each in FOLDERS])
-def test_show_reads_the_file_as_it_reads_its_folder(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_reads_the_file_as_it_reads_its_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = expected(folder)
     files = [path for path in folder.glob("*.jsonl") if path.name != "persisted.jsonl"]
     path = folder / wanted["primary"] if "primary" in wanted else files[0]
@@ -45,7 +43,10 @@ def test_show_reads_the_file_as_it_reads_its_folder(
     [
         (lambda path: None, "no such file"),
         (lambda path: path.write_bytes(b""), "empty"),
-        (lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256))), "no transcript of a format"),
+        (
+            lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256))),
+            "no transcript of a format",
+        ),
         (lambda path: path.mkdir(), "no transcript"),
         (lambda path: path.symlink_to(path), "symbolic links"),
     ],
