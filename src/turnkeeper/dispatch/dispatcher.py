@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -76,6 +77,10 @@ log = logging.getLogger("turnkeeper.dispatch")
 
 TITLE_CHARS = 80
 """A conversation without a title is called by the beginning of its first message."""
+
+
+STORE_WAIT_SECONDS_MAX = 5.0
+"""Longest pause between two tries to store what must be stored."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -532,19 +537,23 @@ class Dispatcher:
 
     async def _finish(self, running: RunningTurn, outcome: Outcome) -> None:
         """Commit the outcome, the turn's end and the next turn's start together; keep trying while the store cannot."""
+        try:
+            await self._until_stored(lambda: self._end(running, outcome))
+        except (Fenced, OutOfPlace, NotFound):
+            self._release(running)
+
+    async def _until_stored(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Do `act` until the store takes it: what must be stored waits for a busy or full disk."""
         wait_seconds = 0.1
         while True:
             try:
-                await self._end(running, outcome)
-            except (Fenced, OutOfPlace, NotFound):
-                self._release(running)
-                return
+                await act()
             except TurnkeeperError as error:
                 if not error.retryable:
                     raise
-                log.warning("end not stored yet", extra={"turn_id": running.fence.turn_id, "why": error.code})
+                log.warning("not stored yet, will try again", extra={"why": error.code})
                 await self._clock.sleep(wait_seconds)
-                wait_seconds = min(wait_seconds * 2, 5.0)
+                wait_seconds = min(wait_seconds * 2, STORE_WAIT_SECONDS_MAX)
             else:
                 return
 
@@ -807,7 +816,7 @@ class Dispatcher:
     async def start(self) -> None:
         """Rescue what earlier processes left, then begin to watch the time. Returns when all lanes are taken up."""
         for conversation_id in await self.store.open_lanes():
-            await self.take_up(conversation_id)
+            await self._until_stored(partial(self.take_up, conversation_id))
         self._loops = [
             asyncio.ensure_future(self._forever(self.sweep, self._tick_seconds)),
             asyncio.ensure_future(self._forever(self.renew, lambda: self._limits.lease_renew_seconds)),

@@ -366,17 +366,14 @@ def send_now(lane: Lane, told: i.SendNow, now: float, effects: Effects) -> Lane:
         )
     order = [s for s in lane.queue if s.turn_id != slot.turn_id]
     mode = Mode.INTERRUPT if told.mode is Mode.INTERRUPT else slot.mode
-    index = _after_interrupts(tuple(order)) if mode is Mode.INTERRUPT else 0
+    behind_others = mode is Mode.INTERRUPT and lane.holder is not None
+    index = _after_interrupts(tuple(order)) if behind_others else 0
     order.insert(index, replace(slot, mode=mode))
     lane = replace(lane, queue=_reorder(lane, order, told.actor, effects))
     if lane.holder is None:
-        if lane.paused is not None:
-            effects.append(Say(turn_id=slot.turn_id, outcome="started", position=None))
-            first = lane.queue[index]
-            rest = tuple(s for s in lane.queue if s.turn_id != first.turn_id)
-            return _start(replace(lane, queue=rest), first, now, effects)
         effects.append(Say(turn_id=slot.turn_id, outcome="started", position=None))
-        return promote(lane, now, effects)
+        first, *rest = lane.queue
+        return _start(replace(lane, queue=tuple(rest)), first, now, effects)
     effects.append(Say(turn_id=slot.turn_id, outcome="queued", position=index + 1))
     if told.mode is Mode.INTERRUPT:
         return _stop(lane, "interrupted", now, effects)
@@ -662,7 +659,7 @@ def rescue(lane: Lane, told: i.Rescue, now: float, effects: Effects) -> Lane:
         )
     effects.append(
         Journal(
-            body=TurnRequeued("rescued", FIRST_PLACE, attempt=holder.attempt, rescues=rescues),
+            body=TurnRequeued("rescued", _ahead(lane), attempt=holder.attempt, rescues=rescues),
             turn_id=holder.turn_id,
             attempt=holder.attempt,
         )

@@ -48,7 +48,7 @@ _REQUEST = Request(agent="demo", parts=(Text("x"),), principal=Principal(user_id
 class LaneWorld:
     """One seeded run. Make it, then `run()`; raises Broken if a promise does not hold."""
 
-    def __init__(self, seed: int, *, bug: str | None = None, turns: int = 30) -> None:
+    def __init__(self, seed: int, *, bug: str | None = None, turns: int = 14) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - repeatable chance is the point
         self.bug = bug
         self.now = 0.0
@@ -95,7 +95,8 @@ class LaneWorld:
         self._drain(self.now + 200_000.0)
         require(self.lane.holder is None, "G4 the lane drains", self.lane)
         require(not self.lane.queue, "G4 the queue drains", self.lane)
-        self.checker.finished([slot.turn_id for slot in self.lane.parked])
+        parked = [one.turn_id for slot in self.lane.parked for one in (slot, *slot.riders)]
+        self.checker.finished(parked)
         for key, turn_id in self.keys.items():
             require(turn_id in self.rows, "G1 what was answered is stored", key)
 
@@ -152,8 +153,10 @@ class LaneWorld:
         turn = self.rows.get(lane.holder.turn_id)
         if turn is None:
             return lane, effects
+        place = lane.queue[0].place - 1 if lane.queue else turn.place
+        forgotten = msgspec.structs.replace(slot_of(turn), place=place)
         lane = msgspec.structs.replace(
-            lane, holder=None, phase=Phase.IDLE, queue=(slot_of(turn), *lane.queue), riders=()
+            lane, holder=None, phase=Phase.IDLE, queue=(forgotten, *lane.queue), riders=()
         )
         return lane, [e for e in effects if e is not starts[-1]]
 
