@@ -56,6 +56,8 @@ class Settings(BaseSettings):
     """Most parts of one message."""
     options_bytes_max: Bytes = 65_536
     """Most bytes of the `options` of one message, as JSON."""
+    options_depth_max: Count = 32
+    """Most levels of objects and lists inside the `options` of one message."""
     title_chars_max: Count = 200
     """Most characters of a conversation's title."""
     key_chars_max: Count = 255

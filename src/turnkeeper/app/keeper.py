@@ -23,6 +23,7 @@ from turnkeeper.agent.definition import AgentDefinition
 from turnkeeper.app.files import FileStore
 from turnkeeper.app.system import SystemClock, SystemIds
 from turnkeeper.app.wiring import make_runner
+from turnkeeper.conversation import codec
 from turnkeeper.conversation import ids as id_kinds
 from turnkeeper.conversation.events import (
     ConversationArchived,
@@ -521,6 +522,7 @@ class Keeper:
         if not (0 < len(key) <= self.settings.key_chars_max) or not all("!" <= c <= "~" for c in key):
             raise KeyMalformed(max_chars=self.settings.key_chars_max)
         parts = await self._check_parts(principal, parts)
+        self._check_options(options or {})
         request = Request(
             agent=conversation.agent,
             parts=tuple(parts),
@@ -534,6 +536,24 @@ class Keeper:
             conversation, key=key, request=request, body_fingerprint=body_fingerprint
         )
         return Accepted(replayed=replayed, **answer)
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        """Options are kept and encoded again and again: they have a bound in size and in depth."""
+        level: list[Any] = [options]
+        for _ in range(self.settings.options_depth_max + 1):
+            inner = [value.values() if isinstance(value, dict) else value for value in level]
+            level = [each for values in inner for each in values if isinstance(each, dict | list)]
+        if level:
+            raise BadInput(
+                f"The options are nested too deeply; the limit (options_depth_max) is "
+                f"{self.settings.options_depth_max}."
+            )
+        size = len(codec.encode(options)) if options else 0
+        if size > self.settings.options_bytes_max:
+            raise BadInput(
+                f"The options are {size} bytes long; the limit (options_bytes_max) is "
+                f"{self.settings.options_bytes_max}."
+            )
 
     async def _check_parts(self, principal: Principal, parts: Sequence[Part]) -> Sequence[Part]:
         """Only words and files of the sender's own can be submitted, of a size that is allowed."""
@@ -725,14 +745,13 @@ class Keeper:
     async def export(self, principal: Principal, conversation_id: str) -> AsyncIterator[bytes]:
         """The conversation as JSON lines: a header, then every event in order."""
         conversation = await self._in(principal, Right.READ, conversation_id)
-        encode = msgspec.json.Encoder().encode
         header = {"turnkeeper_export": 1, "epoch": self.epoch, **msgspec.to_builtins(conversation)}
-        yield encode(header) + b"\n"
+        yield codec.wire(header) + b"\n"
         after = 0
         while True:
             events = await self.store.events(conversation_id, after=after, limit=500)
             for event in events:
-                yield encode(event_view(event)) + b"\n"
+                yield codec.wire(event_view(event)) + b"\n"
             if len(events) < 500:
                 return
             after = events[-1].seq

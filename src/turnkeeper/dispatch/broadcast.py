@@ -13,8 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
-import msgspec
-
+from turnkeeper.conversation import codec
 from turnkeeper.conversation.events import Event
 from turnkeeper.port.store import Store
 from turnkeeper.projection.view import Durable, Resync, StreamItem, Volatile, event_view
@@ -23,12 +22,9 @@ RECENT_EVENTS = 256
 """Encoded events a channel keeps for watchers that are nearly up to date."""
 
 
-_encoder = msgspec.json.Encoder()
-
-
 def encode_event(event: Event) -> Durable:
     """An event as it goes out."""
-    return Durable(event.seq, _encoder.encode(event_view(event)))
+    return Durable(event.seq, codec.wire(event_view(event)))
 
 
 class Watcher:
@@ -97,7 +93,7 @@ class Broadcast:
         channel = self._channels.get(conversation_id)
         if channel is None or not channel.watchers:
             return
-        item = Volatile(kind, _encoder.encode(data))
+        item = Volatile(kind, codec.wire(data))
         for watcher in channel.watchers:
             if len(watcher.volatile) >= watcher.limit:
                 watcher.volatile.clear()

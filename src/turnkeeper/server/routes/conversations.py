@@ -27,9 +27,10 @@ async def create(call: Call) -> Answer:
 
 
 async def find(call: Call) -> Answer:
+    before = call.number("before")
     rows, following = await call.keeper.conversations(
         call.principal,
-        before=call.query("before"),
+        before=None if before is None else str(before),
         limit=call.limit(default=CONVERSATIONS_PER_PAGE),
         archived=call.flag("archived"),
     )
