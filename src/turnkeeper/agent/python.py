@@ -30,13 +30,14 @@ from turnkeeper.agent.exceptions import AgentFailed, failure_of
 from turnkeeper.agent.ledger import find_earlier
 from turnkeeper.agent.so_far import REPEATED, Call, add_usage, sign
 from turnkeeper.conversation import events as ev
-from turnkeeper.conversation.messages import ASSISTANT, ERRORED, INTERRUPTED, Message
+from turnkeeper.conversation.messages import ASSISTANT, ERRORED, INTERRUPTED, Message, Origin
 from turnkeeper.conversation.parts import Json, Text, ToolCall, ToolResult
 from turnkeeper.conversation.turns import Disposition, Effect, Failure, Usage
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.failpoint import failpoint
 from turnkeeper.port.provider import ToolSpec
 from turnkeeper.port.runner import Answered, FailedWith, Outcome, TurnPort
+from turnkeeper.provider.dialects import dialect_named
 from turnkeeper.settings import Settings
 from turnkeeper.tool import Outcome as ToolOutcome
 from turnkeeper.tool import Tool, run_tool
@@ -52,6 +53,7 @@ __all__ = [
     "ToolEnded",
     "ToolReply",
     "Used",
+    "as_openai_messages",
 ]
 
 AgentFunction = Callable[[Sequence[Message], "ToolCaller", "Cancel"], AsyncIterator[Any]]
@@ -535,3 +537,12 @@ async def _cancelled(work: asyncio.Future[Any]) -> None:
     await asyncio.wait({work})
     if not work.cancelled():
         work.exception()
+
+
+def as_openai_messages(feed: Sequence[Message]) -> list[dict[str, Any]]:
+    """The feed as messages of OpenAI's chat API, which most frameworks can read."""
+    encoded = dialect_named("openai-chat").encode(
+        feed, origin=Origin("as_openai_messages"), instructions="", tools=(), options={}, files=None
+    )
+    messages: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(encoded.body["messages"]))
+    return messages
