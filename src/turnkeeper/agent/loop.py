@@ -140,7 +140,7 @@ class ModelTurn(Attempt):
         failpoint("agent.after_outcome_commit")
         failpoint("agent.after_round_started")
         call = ModelCall(
-            body=body,
+            body=self.turn.reveal(body),
             deadlines=deadlines,
             finished_rounds=so_far.rounds_finished,
             failed_attempts=so_far.failed_attempts,

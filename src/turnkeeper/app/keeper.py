@@ -6,6 +6,7 @@ outer shapes of projection/view.py. HTTP and the command line are thin shells ov
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -18,9 +19,10 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import replace
 
-from turnkeeper.agent.agents_file import load_agents
+from turnkeeper.agent.agents_file import load_agents, secrets_of
 from turnkeeper.agent.definition import AgentDefinition
 from turnkeeper.app.files import FileStore
+from turnkeeper.app.sealing import Seals
 from turnkeeper.app.system import SystemClock, SystemIds
 from turnkeeper.app.wiring import make_runner
 from turnkeeper.conversation import codec
@@ -32,6 +34,7 @@ from turnkeeper.conversation.events import (
     ConversationRenamed,
     Draft,
 )
+from turnkeeper.conversation.masking import Masker
 from turnkeeper.conversation.messages import ASSISTANT, COMPLETE
 from turnkeeper.conversation.parts import Attachment, Part, Text, plain_text
 from turnkeeper.conversation.rights import ANYWHERE, OWNER_SCOPES, Right, authorise
@@ -92,6 +95,18 @@ OPERATOR = Principal(user_id=OWNER, scopes=OWNER_SCOPES, kind="operator")
 """Who an embedding program is, unless it says otherwise."""
 
 
+def _keys_of(agents: Mapping[str, AgentDefinition]) -> list[str]:
+    """The configured keys themselves, for the masker only."""
+    keys: list[str] = []
+    for variable, file in secrets_of(agents):
+        if variable is not None and os.environ.get(variable):
+            keys.append(os.environ[variable])
+        if file is not None:
+            with contextlib.suppress(OSError):
+                keys.append(Path(file).read_text(encoding="utf-8").strip())
+    return keys
+
+
 class Keeper:
     """A store, its lanes and its agents, ready for use. Make one with `Keeper.open`."""
 
@@ -116,6 +131,7 @@ class Keeper:
         self.ids = ids
         self.ready = False
         self._runners: dict[str, Runner] = dict(runners or {})
+        masker = Masker(settings.mask_patterns, _keys_of(agents)) if settings.masking else None
         self.broadcast = Broadcast(
             store, buffer_items=settings.stream_buffer_items, resync_events=settings.resync_events
         )
@@ -142,6 +158,8 @@ class Keeper:
             owner=f"{os.getpid()}-{secrets.token_hex(4)}",
             broadcast=self.broadcast,
             still_allowed=self._still_allowed,
+            masker=masker,
+            seals=None if masker is None else Seals(store, data),
         )
         files = (data or Path()) / "attachments"
         self._files = FileStore(files, settings.attachment_bytes_max)

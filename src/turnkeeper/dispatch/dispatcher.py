@@ -31,12 +31,21 @@ from turnkeeper.conversation.events import (
     Event,
     MessageAppended,
     ReceiptMoved,
+    RoundFinished,
+    RoundStarted,
+    SteerReturned,
+    SteerTaken,
     Submitted,
     TurnCancelled,
     TurnEdited,
     TurnFailed,
+    TurnMoved,
+    TurnRequeued,
+    TurnSettled,
     TurnStarted,
+    Unknown,
 )
+from turnkeeper.conversation.masking import Masker
 from turnkeeper.conversation.messages import NOTICE, USER, Message
 from turnkeeper.conversation.parts import Part, Text, plain_text
 from turnkeeper.conversation.turns import (
@@ -102,6 +111,26 @@ class Hold(Protocol):
         ...
 
 
+class Sealing(Protocol):
+    """Keeps the secrets of a turn until it ends."""
+
+    async def put(self, turn_id: str, found: dict[str, str]) -> None:
+        """Keep them."""
+        ...
+
+    async def of(self, turn_id: str) -> dict[str, str]:
+        """token -> secret."""
+        ...
+
+    async def forget(self, turn_id: str) -> None:
+        """The turn has ended."""
+        ...
+
+
+UNMASKED = (TurnStarted, TurnMoved, SteerTaken, SteerReturned, TurnRequeued, RoundStarted, RoundFinished)
+"""Kinds in which nobody's words stand."""
+
+
 class LaneActor:
     """One conversation's lane in this process, with its lock."""
 
@@ -157,6 +186,8 @@ class Dispatcher:
         owner: str,
         broadcast: Broadcast,
         still_allowed: Callable[[Request], Awaitable[bool]],
+        masker: Masker | None = None,
+        seals: Sealing | None = None,
     ) -> None:
         self.store = store
         self.broadcast = broadcast
@@ -168,6 +199,8 @@ class Dispatcher:
         self._limits = limits
         self._owner = owner
         self._still_allowed = still_allowed
+        self._masker = masker
+        self._seals = seals
         self._lanes: dict[str, LaneActor] = {}
         self._loading: dict[str, asyncio.Future[LaneActor]] = {}
         self._storing: set[tuple[str, str, str]] = set()
@@ -281,7 +314,7 @@ class Dispatcher:
                 failpoint(points[0])
             batch = Batch(
                 conversation_id=actor.conversation.conversation_id,
-                drafts=tuple(drafts),
+                drafts=await self._masked(drafts),
                 at=now,
                 lane_version=actor.version,
                 fence=fence,
@@ -464,6 +497,8 @@ class Dispatcher:
         """Everything that follows a commit. None of it waits."""
         for effect in effects:
             running = actor.running
+            if isinstance(effect, Journal) and isinstance(effect.body, TurnSettled | TurnCancelled):
+                self._forget_secrets(effect.turn_id)
             if isinstance(effect, RiderWaits):
                 if running is not None:
                     self._acts_on(self._bring_rider(running, effect.rider_id))
@@ -483,6 +518,29 @@ class Dispatcher:
                 running.drop_rider(effect.turn_id)
         for offer in offers:
             self._run(actor, offer)
+
+    def _forget_secrets(self, turn_id: str | None) -> None:
+        if self._seals is not None and turn_id is not None:
+            self._acts_on(self._seals.forget(turn_id))
+
+    async def _masked(self, drafts: Sequence[Draft]) -> tuple[Draft, ...]:
+        """Take the secrets out before anything is stored; what a person sent stays usable for that turn."""
+        if self._masker is None:
+            return tuple(drafts)
+        clean: list[Draft] = []
+        for draft in drafts:
+            body = draft.body
+            if not isinstance(body, UNMASKED):
+                data = codec.encode_body(body)
+                masked, found = self._masker.mask(data)
+                if found:
+                    masked_body = codec.decode_body(body.kind, masked)
+                    assert not isinstance(masked_body, Unknown)
+                    if isinstance(body, Submitted | TurnEdited) and self._seals and draft.turn_id:
+                        await self._seals.put(draft.turn_id, found)
+                    draft = msgspec.structs.replace(draft, body=masked_body)  # noqa: PLW2901
+            clean.append(draft)
+        return tuple(clean)
 
     def _acts_on(self, act: Awaitable[Any]) -> None:
         task = asyncio.ensure_future(act)
@@ -511,6 +569,8 @@ class Dispatcher:
         """The task of a running turn: run, then end it. It never ends without the lane being told."""
         outcome: Outcome
         try:
+            if self._seals is not None:
+                running.sealed = await self._seals.of(running.fence.turn_id)
             runner = self._runner_of(running.offer.request.agent)
             outcome = await runner.run(running)
         except asyncio.CancelledError:
@@ -652,7 +712,7 @@ class Dispatcher:
             if all_drafts:
                 batch = Batch(
                     conversation_id=running.conversation_id,
-                    drafts=tuple(all_drafts),
+                    drafts=await self._masked(all_drafts),
                     at=now,
                     fence=running.fence,
                 )
@@ -791,7 +851,8 @@ class Dispatcher:
         """Journal something about a conversation that no lane cares for."""
         actor = await self.actor(conversation_id)
         async with actor.lock:
-            batch = Batch(conversation_id=conversation_id, drafts=drafts, at=self._clock.now())
+            clean = await self._masked(drafts)
+            batch = Batch(conversation_id=conversation_id, drafts=clean, at=self._clock.now())
             events = await self.store.commit(batch)
             self._remember(actor, events)
             self.broadcast.publish(conversation_id, events)

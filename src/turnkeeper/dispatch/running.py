@@ -18,6 +18,7 @@ from turnkeeper.conversation.events import (
     MessageAppended,
     RoundStarted,
 )
+from turnkeeper.conversation.masking import reveal
 from turnkeeper.conversation.messages import ASSISTANT, Message
 from turnkeeper.conversation.turns import ReceiptState, ToolCallRow
 from turnkeeper.lane import inputs
@@ -41,6 +42,7 @@ class RunningTurn:
         self.partial_text: list[str] = []
         self.partial_thinking: list[str] = []
         self.partial_round = 0
+        self.sealed: dict[str, str] = {}
         self._dispatcher = dispatcher
         self._stop = asyncio.Event()
         self._stop_reason = ""
@@ -104,6 +106,10 @@ class RunningTurn:
             self.partial_thinking.append(data["text"])
         shown = {"turn_id": self.fence.turn_id, "attempt": self.offer.turn.attempt, **data}
         self._dispatcher.broadcast.show(self.conversation_id, kind, shown)
+
+    def reveal(self, data: bytes) -> bytes:
+        """Put this turn's own secrets back where their tokens stand in a request."""
+        return reveal(data, self.sealed) if self.sealed else data
 
     def working(self) -> None:
         """Note evidence of work."""

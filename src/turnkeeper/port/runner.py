@@ -105,6 +105,10 @@ class TurnPort(Protocol):
         """Show something volatile to who watches live; never durable, never waits."""
         ...
 
+    def reveal(self, data: bytes) -> bytes:
+        """Put the secrets that this turn was given back where their tokens stand: for its request, never stored."""
+        ...
+
     def working(self) -> None:
         """Note evidence of work that is not worth an event (the CLI's own busy state, a driver's event)."""
         ...

@@ -200,6 +200,10 @@ class MemoryTurn:
         """Keep what was shown."""
         self.deltas.append((kind, data))
 
+    def reveal(self, data: bytes) -> bytes:
+        """There are no sealed secrets here."""
+        return data
+
     def working(self) -> None:
         """Evidence of work."""
 
