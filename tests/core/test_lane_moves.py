@@ -13,6 +13,7 @@ from turnkeeper.conversation.events import (
     SteerTaken,
     Submitted,
     TurnCancelled,
+    TurnContinued,
     TurnFailed,
     TurnMoved,
     TurnParked,
@@ -421,3 +422,28 @@ def test_a_turn_that_was_never_accepted_has_a_failed_receipt_with_the_reason() -
     told.report(inputs.Fail, failure=FAILURE)
     ((_, moved),) = told.bodies(ReceiptMoved)
     assert (moved.state, moved.evidence) == ("failed", {"reason": "The model failed."})
+
+
+def test_a_question_that_nobody_decided_expires_at_its_time_and_the_turn_goes_on() -> None:
+    told = Told()
+    told.submit("a")
+    told.submit("b")
+    told.report(inputs.NeedPerson, needs={"kind": "approval", "expires_at": told.now + 31.0})
+    told.report(inputs.Answer)
+    assert wake_at(told.lane) == told.lane.parked[0].decide_until
+    told.tell(inputs.Tick(), after=28.9)
+    assert [slot.turn_id for slot in told.lane.parked] == ["a"]
+    told.tell(inputs.Tick(), after=0.1)
+    assert told.starts == ["a"]
+    ((_, continued),) = told.bodies(TurnContinued)
+    assert continued.decision == {"decision": "expired"}
+
+
+def test_a_held_question_expires_too() -> None:
+    told = Told()
+    told.submit("a")
+    told.report(inputs.NeedPerson, needs={"kind": "approval", "expires_at": told.now + 11.0}, hold=True)
+    told.tell(inputs.Tick(), after=9.9)
+    assert told.lane.phase is Phase.WAITING
+    told.tell(inputs.Tick(), after=0.1)
+    assert told.starts == ["a"]

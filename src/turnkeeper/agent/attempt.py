@@ -24,6 +24,7 @@ from turnkeeper.agent.plan import Budgets, GiveUp, after_failure
 from turnkeeper.agent.reply import arguments_problem
 from turnkeeper.agent.so_far import RATE_LIMIT, REPEATED, Call
 from turnkeeper.conversation import events as ev
+from turnkeeper.conversation.ids import approval_id
 from turnkeeper.conversation.messages import ASSISTANT, EXPIRED, USER, Message
 from turnkeeper.conversation.parts import Text, plain_text
 from turnkeeper.conversation.turns import Effect, Failure, Turn
@@ -208,7 +209,7 @@ class Attempt:
         seconds = policies.approval_seconds or self.agent.settings.approval_seconds
         self.journal.add(
             ev.ApprovalRequested(
-                approval_id=self.turn.ids.make("p"),
+                approval_id=approval_id(self.journal.turn_id, call.round, call.order),
                 call_id=call.id,
                 name=call.call.name,
                 arguments=call.call.arguments,

@@ -27,13 +27,16 @@ from turnkeeper.app.system import SystemClock, SystemIds
 from turnkeeper.app.wiring import make_runner
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import ids as id_kinds
+from turnkeeper.conversation.events import ApprovalDecided as ApprovalDecidedEvent
 from turnkeeper.conversation.events import (
+    ApprovalRequested,
     ConversationArchived,
     ConversationCreated,
     ConversationDeleted,
     ConversationRenamed,
     Draft,
 )
+from turnkeeper.conversation.ids import turn_of_approval
 from turnkeeper.conversation.masking import Masker
 from turnkeeper.conversation.messages import ASSISTANT, COMPLETE
 from turnkeeper.conversation.parts import Attachment, Part, Text, plain_text
@@ -51,6 +54,7 @@ from turnkeeper.dispatch import Broadcast, Dispatcher
 from turnkeeper.dispatch.dispatcher import Limits
 from turnkeeper.dispatch.why import explain
 from turnkeeper.errors import (
+    ApprovalDecided,
     BadInput,
     ConfigError,
     Conflict,
@@ -60,9 +64,11 @@ from turnkeeper.errors import (
     NotAnswered,
     NotFound,
     NothingToSend,
+    NotWaiting,
     PartInvalid,
     SettingInvalid,
     TextTooLong,
+    TurnDecided,
     Unauthorized,
 )
 from turnkeeper.lane import Rules, inputs
@@ -672,6 +678,16 @@ class Keeper:
     async def retry(self, principal: Principal, turn_id: str) -> Accepted:
         """Run a failed turn again: same turn, next attempt, on what it kept."""
         turn = await self._turn_in(principal, Right.WRITE, turn_id)
+        if turn.state is TurnState.PARKED and "retry" in (turn.needs or {}).get("offers", ()):
+            await self.decide(principal, turn_id, "retry")
+            view = await self._view(turn_id)
+            started = view.state == "running"
+            return Accepted(
+                turn_id=turn_id,
+                submission_id=turn.submission_id,
+                outcome="started" if started else "queued",
+                position=view.position,
+            )
         say = await self.dispatcher.retry(turn, f"user:{principal.user_id}")
         return Accepted(
             turn_id=turn_id,
@@ -713,6 +729,100 @@ class Keeper:
         await self._in(principal, Right.WRITE, conversation_id)
         await self.dispatcher.tell(conversation_id, inputs.Resume(actor=f"user:{principal.user_id}"))
         return await self.conversation(principal, conversation_id)
+
+    # ------------------------------------------------------------------ decisions
+
+    async def approvals(self, principal: Principal) -> list[dict[str, Any]]:
+        """What waits for a decision of the principal's: approvals and turns that need an action, oldest first."""
+        authorise(principal, Right.READ, ANYWHERE)
+        found: list[dict[str, Any]] = []
+        for turn in await self.store.turns_in([TurnState.PARKED]):
+            needs = turn.needs or {}
+            conversation = await self.store.conversation(turn.conversation_id)
+            if conversation is None or conversation.deleted_at is not None:
+                continue
+            at = {
+                "turn_id": turn.turn_id,
+                "conversation_id": turn.conversation_id,
+                "title": conversation.title,
+                "agent": turn.agent,
+            }
+            if needs.get("kind") != "approval":
+                if conversation.owner == principal.user_id:
+                    found.append({"approval_id": turn.turn_id, **needs, **at})
+                continue
+            for asked in needs.get("approvals", ()):
+                if (asked.get("who") or conversation.owner) == principal.user_id:
+                    expires = asked.get("expires_at")
+                    found.append({"kind": "approval", **asked, **at, "expires_at": iso(expires)})
+        return found
+
+    async def decide_approval(self, principal: Principal, approval_id: str, decision: str) -> dict[str, Any]:
+        """Approve or deny one call, once. Raises NotFound, Forbidden, ApprovalDecided (decided or expired)."""
+        turn, asked = await self._approval(approval_id)
+        conversation = None if turn is None else await self.store.conversation(turn.conversation_id)
+        if turn is None or conversation is None or conversation.deleted_at is not None:
+            raise NotFound(what="approval")
+        if principal.user_id != ((asked or {}).get("who") or conversation.owner):
+            raise NotFound(what="approval")
+        authorise(principal, Right.APPROVE, ANYWHERE)
+        if decision not in ("approve", "deny"):
+            raise BadInput(f"There is no decision {decision!r}; there are approve and deny.")
+        if asked is None or turn.state is not TurnState.PARKED:
+            raise ApprovalDecided(state=await self._decision_of(turn, approval_id))
+        if asked["expires_at"] <= self.clock.now():
+            raise ApprovalDecided(state="expired")
+        by = f"user:{principal.user_id}"
+        made = {"approval_id": approval_id, "decision": decision, "by": principal.user_id}
+        told = inputs.Decide(turn_id=turn.turn_id, decision=made, actor=by)
+        draft = Draft(
+            ApprovalDecidedEvent(approval_id=approval_id, decision=decision, by=principal.user_id),
+            turn_id=turn.turn_id,
+            attempt=turn.attempt,
+            actor=by,
+        )
+        try:
+            await self.dispatcher.tell(turn.conversation_id, told, extra=[draft])
+        except NotWaiting:
+            raise ApprovalDecided(state=await self._decision_of(turn, approval_id)) from None
+        return {**made, "turn_id": turn.turn_id, "state": decision}
+
+    async def _approval(self, approval_id: str) -> tuple[Turn | None, dict[str, Any] | None]:
+        """The turn that asked, and what it asked if it still waits for that."""
+        turn = await self.store.turn(turn_of_approval(approval_id))
+        needs = {} if turn is None else turn.needs or {}
+        waiting = [one for one in needs.get("approvals", ()) if one["approval_id"] == approval_id]
+        return turn, waiting[0] if waiting else None
+
+    async def _decision_of(self, turn: Turn, approval_id: str) -> str:
+        """What became of a question that is no longer open. Raises NotFound if it was never asked."""
+        asked = False
+        for event in await self.store.events(turn.conversation_id, limit=10_000, turn_id=turn.turn_id):
+            body = event.body
+            if isinstance(body, ApprovalRequested) and body.approval_id == approval_id:
+                asked = True
+            if isinstance(body, ApprovalDecidedEvent) and body.approval_id == approval_id:
+                return {"approve": "approved", "deny": "denied"}.get(body.decision, body.decision)
+        if not asked:
+            raise NotFound(what="approval")
+        return "expired" if turn.state in (TurnState.QUEUED, TurnState.RUNNING) else "withdrawn"
+
+    async def decide(self, principal: Principal, turn_id: str, choice: str) -> TurnView:
+        """Choose how a turn that needs an action goes on; `give_up` ends it."""
+        turn = await self._turn_in(principal, Right.WRITE, turn_id)
+        needs = turn.needs or {}
+        if turn.state is not TurnState.PARKED:
+            raise TurnDecided(state=str(turn.state), turn_id=turn_id)
+        offers: list[str] = list(needs.get("choices") or needs.get("offers") or ())
+        offers.append("give_up")
+        if choice not in offers:
+            raise BadInput(f"There is no choice {choice!r} here; there are: {', '.join(offers)}.")
+        if choice == "give_up":
+            return await self.cancel(principal, turn_id, queue="continue")
+        actor = f"user:{principal.user_id}"
+        made = {"choice": choice, "by": principal.user_id}
+        await self.dispatcher.change(turn, inputs.Decide(turn_id=turn_id, decision=made, actor=actor))
+        return await self._view(turn_id)
 
     # ------------------------------------------------------------------ files
 

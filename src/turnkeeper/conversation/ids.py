@@ -32,3 +32,13 @@ def make_id(prefix: str, at: float, entropy: bytes) -> str:
     number = (int(at * 1000) & ((1 << 48) - 1)) << 80 | int.from_bytes(entropy, "big")
     digits = [ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5)]
     return f"{prefix}_{''.join(digits)}"
+
+
+def approval_id(turn_id: str, round_number: int, index: int) -> str:
+    """The id of a question that a turn asks: it names the turn, so that an answer finds it without a table."""
+    return f"{APPROVAL}{turn_id.removeprefix(TURN)}.{round_number}.{index}"
+
+
+def turn_of_approval(approval: str) -> str:
+    """The turn that asked; of anything else an id that no turn has."""
+    return TURN + approval.removeprefix(APPROVAL).split(".", 1)[0]

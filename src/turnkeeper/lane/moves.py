@@ -30,9 +30,12 @@ from turnkeeper.conversation.turns import RECEIPT_MOVES, Failure, Mode, ReceiptS
 from turnkeeper.errors import Fenced, NotPossible, NotWaiting, QueueFull, TurnDecided
 from turnkeeper.lane import inputs as i
 from turnkeeper.lane.effects import Abandon, Effect, Interrupt, Journal, RiderWaits, Say, Start
-from turnkeeper.lane.state import FIRST_PLACE, Holder, Lane, Phase, Rider, Slot, resting
+from turnkeeper.lane.state import FIRST_PLACE, Holder, Lane, Phase, Rider, Slot, deadline_of, resting
 
 Effects = list[Effect]
+
+EXPIRED: dict[str, Any] = {"decision": "expired"}
+"""What a parked turn goes on with when nobody decided in time; it is never read as a yes or a no (G11)."""
 
 
 # --- places
@@ -434,7 +437,7 @@ def decide(lane: Lane, told: i.Decide, now: float, effects: Effects) -> Lane:
     parked = [slot for slot in lane.parked if slot.turn_id == told.turn_id]
     if not parked:
         raise NotWaiting(turn_id=told.turn_id)
-    slot = replace(parked[0], place=_ahead(lane), why="continued")
+    slot = replace(parked[0], place=_ahead(lane), why="continued", decide_until=None)
     effects.append(
         Journal(
             body=TurnContinued(told.decision, slot.place),
@@ -541,9 +544,10 @@ def need_person(lane: Lane, told: i.NeedPerson, now: float, effects: Effects) ->
         )
     )
     if told.hold:
-        return replace(lane, phase=Phase.WAITING)
+        waiting = replace(holder, decide_until=deadline_of(needs))
+        return replace(lane, phase=Phase.WAITING, holder=waiting)
     lane = _return_riders(lane, effects)
-    slot = _slot_of_holder(lane, FIRST_PLACE, "continued")
+    slot = replace(_slot_of_holder(lane, FIRST_PLACE, "continued"), decide_until=deadline_of(needs))
     lane = replace(lane, holder=None, riders=(), phase=Phase.IDLE, parked=(*lane.parked, slot))
     return promote(lane, now, effects)
 
@@ -682,6 +686,9 @@ def reattach(lane: Lane, told: i.Reattach, now: float, effects: Effects) -> Lane
 
 def tick(lane: Lane, told: i.Tick, now: float, effects: Effects) -> Lane:
     """Re-check everything that depends on time, and start whoever waits in a free lane (G4)."""
+    for slot in lane.parked:
+        if slot.decide_until is not None and now >= slot.decide_until:
+            lane = decide(lane, i.Decide(turn_id=slot.turn_id, decision=EXPIRED), now, effects)
     holder = lane.holder
     if holder is None:
         return promote(lane, now, effects)
@@ -693,6 +700,8 @@ def tick(lane: Lane, told: i.Tick, now: float, effects: Effects) -> Lane:
         effects.append(Abandon(turn_id=holder.turn_id, fence=holder.fence))
         return _end(lane, TurnCancelled(holder.stop_reason, forced=True), now, effects)
     if lane.phase is Phase.WAITING:
+        if holder.decide_until is not None and now >= holder.decide_until:
+            return decide(lane, i.Decide(turn_id=holder.turn_id, decision=EXPIRED), now, effects)
         return lane
     rules = lane.rules
     if holder.gate_until is not None and now >= holder.gate_until:

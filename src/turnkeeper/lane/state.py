@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -63,6 +63,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """What its start will be called: promoted | retried | resumed | continued | rescued."""
     user_id: str = ""
     receipt: ReceiptState = ReceiptState.QUEUED
+    decide_until: float | None = None
+    """Parked: when the question that it waits with expires (never read as an answer)."""
     riders: tuple[Slot, ...] = ()
     """Riders it took along before it gave the lane back; they end with it."""
 
@@ -83,6 +85,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     stop_until: float | None = None
     user_id: str = ""
     receipt: ReceiptState = ReceiptState.QUEUED
+    decide_until: float | None = None
+    """WAITING: when the question that it waits with expires."""
 
 
 class Rider(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,18 +144,28 @@ def check(lane: Lane) -> None:
 def wake_at(lane: Lane) -> float | None:
     """When the lane must be told the time again, whatever else happens; None: never."""
     holder = lane.holder
+    times = [slot.decide_until for slot in lane.parked if slot.decide_until is not None]
     if holder is None:
-        return None
+        return min(times, default=None)
     if lane.phase is Phase.STOPPING:
-        return holder.stop_until
-    if lane.phase is Phase.WAITING:
-        return None
-    times = [holder.evidence_at + lane.rules.backstop_seconds]
-    if holder.gate_until is not None:
-        times.append(holder.gate_until)
-    if lane.rules.max_turn_seconds is not None:
-        times.append(holder.since + lane.rules.max_turn_seconds)
-    return min(times)
+        assert holder.stop_until is not None
+        times.append(holder.stop_until)
+    elif lane.phase is Phase.WAITING:
+        if holder.decide_until is not None:
+            times.append(holder.decide_until)
+    else:
+        times.append(holder.evidence_at + lane.rules.backstop_seconds)
+        if holder.gate_until is not None:
+            times.append(holder.gate_until)
+        if lane.rules.max_turn_seconds is not None:
+            times.append(holder.since + lane.rules.max_turn_seconds)
+    return min(times, default=None)
+
+
+def deadline_of(needs: dict[str, Any] | None) -> float | None:
+    """When the question of a parked turn expires: `expires_at` of its needs."""
+    at = (needs or {}).get("expires_at")
+    return float(at) if isinstance(at, int | float) else None
 
 
 def slot_of(turn: Turn, why: str = "promoted") -> Slot:
@@ -166,6 +180,7 @@ def slot_of(turn: Turn, why: str = "promoted") -> Slot:
         why=why,
         user_id=turn.user_id,
         receipt=turn.receipt.state,
+        decide_until=deadline_of(turn.needs),
     )
 
 
@@ -196,6 +211,7 @@ def load(conversation_id: str, paused: str | None, turns: Sequence[Turn], now: f
                 evidence_at=now,
                 user_id=turn.user_id,
                 receipt=turn.receipt.state,
+                decide_until=deadline_of(turn.needs),
             )
         elif turn.state is TurnState.PARKED:
             parked.append(slot_of(turn, "continued"))

@@ -159,7 +159,7 @@ TABLE: Final[dict[tuple[Phase, type[i.Input]], Row]] = {
             OFFERED: (OFFERED, IDLE, HELD),
             WORKING: (WORKING, *_NEXT),
             STOPPING: (STOPPING, *_NEXT),
-            WAITING: (WAITING,),
+            WAITING: (WAITING, OFFERED),
         },
     ),
     **_rows(i.LateAnswer, m.late_answer, _STAY),

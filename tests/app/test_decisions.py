@@ -1,0 +1,154 @@
+"""Questions that a turn asks a person: asked once, decided once, in time, by who may (G11)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnkeeper.app import OPERATOR, Keeper
+from turnkeeper.conversation.parts import Text
+from turnkeeper.conversation.turns import Principal
+from turnkeeper.errors import ApprovalDecided, BadInput, Forbidden, NotFound
+from turnkeeper.settings import Settings
+
+AGENTS = """
+[agents.careful]
+script = "script.json"
+tools = ["append_file", "echo"]
+demo_tools = true
+policies = {{ ask = ["append_file"], approval_seconds = {seconds} }}
+"""
+
+
+def world(folder: Path, seconds: float) -> Path:
+    call = {"name": "append_file", "arguments": {"path": str(folder / "effects"), "text": "x"}}
+    script = {"rules": [{"match": "apply", "rounds": [{"tool_calls": [call]}, {"text": "applied"}]}]}
+    (folder / "script.json").write_text(json.dumps(script))
+    agents = folder / "agents.toml"
+    agents.write_text(AGENTS.format(seconds=seconds))
+    return agents
+
+
+@pytest.fixture
+def seconds() -> float:
+    return 60.0
+
+
+@pytest.fixture
+async def keeper(tmp_path: Path, seconds: float) -> AsyncIterator[Keeper]:
+    settings = Settings(sweep_seconds=0.05)
+    agents = world(tmp_path, seconds)
+    async with await Keeper.open(tmp_path / "data", agents=agents, settings=settings) as opened:
+        yield opened
+
+
+async def until(keeper: Keeper, turn_id: str, *states: str) -> Any:
+    turn = await keeper.store.turn(turn_id)
+    assert turn is not None
+    async for _ in keeper.broadcast.watch(turn.conversation_id, after=0):
+        view = await keeper.turn(OPERATOR, turn_id)
+        if view.state in states:
+            return view
+    raise AssertionError
+
+
+async def ask(keeper: Keeper, key: str = "k") -> tuple[str, str, str]:
+    """A turn that waits for approval: (conversation, turn, approval)."""
+    c = (await keeper.create_conversation(OPERATOR, "careful")).conversation_id
+    turn = (await keeper.submit(OPERATOR, c, key=key, parts=(Text("apply"),))).turn_id
+    await until(keeper, turn, "parked")
+    (asked,) = await keeper.approvals(OPERATOR)
+    assert (asked["name"], asked["turn_id"]) == ("append_file", turn)
+    return c, turn, asked["approval_id"]
+
+
+def effects(tmp_path: Path) -> str:
+    file = tmp_path / "effects"
+    return file.read_text() if file.exists() else ""
+
+
+async def test_one_yes_runs_the_call_once_and_a_second_is_told_so(keeper: Keeper, tmp_path: Path) -> None:
+    _, turn, approval = await ask(keeper)
+    assert effects(tmp_path) == ""
+    await keeper.decide_approval(OPERATOR, approval, "approve")
+    assert (await until(keeper, turn, "settled")).state == "settled"
+    assert effects(tmp_path).count("x") == 1
+    for decision in ("approve", "deny"):
+        with pytest.raises(ApprovalDecided) as caught:
+            await keeper.decide_approval(OPERATOR, approval, decision)
+        assert caught.value.facts["state"] == "approved"
+    assert effects(tmp_path).count("x") == 1
+
+
+async def test_a_no_runs_nothing_and_the_turn_ends(keeper: Keeper, tmp_path: Path) -> None:
+    _, turn, approval = await ask(keeper)
+    await keeper.decide_approval(OPERATOR, approval, "deny")
+    await until(keeper, turn, "settled")
+    assert effects(tmp_path) == ""
+
+
+async def test_the_lane_is_free_while_a_question_waits(keeper: Keeper) -> None:
+    c, turn, _ = await ask(keeper)
+    other = (await keeper.submit(OPERATOR, c, key="other", parts=(Text("hello"),))).turn_id
+    assert (await until(keeper, other, "settled")).state == "settled"
+    assert (await keeper.turn(OPERATOR, turn)).state == "parked"
+
+
+async def test_who_may_not_decide_learns_nothing(keeper: Keeper, tmp_path: Path) -> None:
+    _, _, approval = await ask(keeper)
+    stranger = Principal(user_id="mallory", scopes=("approve", "admin"))
+    assert await keeper.approvals(stranger) == []
+    for name in (approval, "p_forged.1.1", "nonsense", ""):
+        with pytest.raises(NotFound):
+            await keeper.decide_approval(stranger, name, "approve")
+    with pytest.raises(NotFound):
+        await keeper.decide_approval(OPERATOR, approval + "9", "approve")
+    with pytest.raises(Forbidden):
+        await keeper.decide_approval(Principal("owner", ("read", "write")), approval, "approve")
+    with pytest.raises(BadInput):
+        await keeper.decide_approval(OPERATOR, approval, "maybe")
+    assert effects(tmp_path) == ""
+
+
+async def test_a_question_survives_a_restart(tmp_path: Path) -> None:
+    agents = world(tmp_path, 60.0)
+    async with await Keeper.open(tmp_path / "data", agents=agents) as keeper:
+        _, turn, approval = await ask(keeper)
+    async with await Keeper.open(tmp_path / "data", agents=agents) as keeper:
+        (asked,) = await keeper.approvals(OPERATOR)
+        assert asked["approval_id"] == approval
+        await keeper.decide_approval(OPERATOR, approval, "approve")
+        await until(keeper, turn, "settled")
+    assert effects(tmp_path).count("x") == 1
+
+
+@pytest.mark.parametrize("seconds", [0.3])
+async def test_a_late_yes_is_refused_as_expired_and_nothing_runs(keeper: Keeper, tmp_path: Path) -> None:
+    c, turn, approval = await ask(keeper)
+    await until(keeper, turn, "settled", "failed")
+    with pytest.raises(ApprovalDecided) as caught:
+        await keeper.decide_approval(OPERATOR, approval, "approve")
+    assert caught.value.facts["state"] == "expired"
+    assert effects(tmp_path) == ""
+    again = (await keeper.submit(OPERATOR, c, key="again", parts=(Text("apply"),))).turn_id
+    await until(keeper, again, "parked")
+    asked = [one for one in await keeper.approvals(OPERATOR) if one["turn_id"] == again]
+    await keeper.decide_approval(OPERATOR, asked[0]["approval_id"], "approve")
+    await until(keeper, again, "settled")
+    assert effects(tmp_path).count("x") == 1
+
+
+async def test_two_answers_at_once_are_one_decision(keeper: Keeper, tmp_path: Path) -> None:
+    _, turn, approval = await ask(keeper)
+    answers = await asyncio.gather(
+        *[keeper.decide_approval(OPERATOR, approval, d) for d in ("approve", "deny", "approve")],
+        return_exceptions=True,
+    )
+    assert sum(isinstance(answer, dict) for answer in answers) == 1
+    await until(keeper, turn, "settled")
+    assert effects(tmp_path).count("x") <= 1
