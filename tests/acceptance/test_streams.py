@@ -272,6 +272,5 @@ async def test_streams_end_at_once_when_the_server_stops_and_resume_when_it_is_b
         turn = (await api.get(f"/v1/conversations/{conversation_id}/turns"))["turns"][0]
         await api.settled(turn["turn_id"])
         end = (await api.snapshot(conversation_id))["as_of_seq"]
-        assert await seqs(api.stream(conversation_id, after=seen[-1]), end) == list(
-            range(seen[-1] + 1, end + 1)
-        )
+        cut = seen()[-1]
+        assert await seqs(api.stream(conversation_id, after=cut), end) == list(range(cut + 1, end + 1))

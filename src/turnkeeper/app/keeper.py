@@ -482,6 +482,7 @@ class Keeper:
         seconds = self.settings.undo_seconds
         draft = Draft(ConversationDeleted(seconds), actor=f"user:{principal.user_id}")
         await self.dispatcher.close_conversation(conversation_id, draft)
+        self.broadcast.end(conversation_id)
         return {"conversation_id": conversation_id, "undo_seconds": seconds}
 
     async def restore_conversation(self, principal: Principal, conversation_id: str) -> ConversationView:

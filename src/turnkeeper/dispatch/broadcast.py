@@ -42,12 +42,13 @@ class Watcher:
 class Channel:
     """What is live of one conversation."""
 
-    __slots__ = ("last_seq", "recent", "watchers")
+    __slots__ = ("ended", "last_seq", "recent", "watchers")
 
     def __init__(self) -> None:
         self.recent: OrderedDict[int, Event | Durable] = OrderedDict()
         self.watchers: set[Watcher] = set()
         self.last_seq = 0
+        self.ended = False
 
     def encoded(self, seq: int) -> Durable | None:
         """The recent event of this seq, encoded at most once."""
@@ -88,6 +89,14 @@ class Broadcast:
         for watcher in channel.watchers:
             watcher.wake.set()
 
+    def end(self, conversation_id: str) -> None:
+        """Let who watches have what was published, and no more: the conversation is gone."""
+        channel = self._channels.pop(conversation_id, None)
+        if channel is not None:
+            channel.ended = True
+            for watcher in channel.watchers:
+                watcher.wake.set()
+
     def show(self, conversation_id: str, kind: str, data: dict[str, Any]) -> None:
         """Hand something volatile to who watches."""
         channel = self._channels.get(conversation_id)
@@ -105,7 +114,7 @@ class Broadcast:
     async def watch(
         self, conversation_id: str, *, after: int | None, epoch: str | None = None
     ) -> AsyncGenerator[StreamItem, None]:
-        """Every event after `after` (None: from now on), then live ones and volatile items, for ever."""
+        """Every event after `after` (None: from now on), then live ones and volatile items, until `end`."""
         channel = self._channels.setdefault(conversation_id, Channel())
         watcher = Watcher(self._buffer_items)
         channel.watchers.add(watcher)
@@ -137,6 +146,8 @@ class Broadcast:
                     for event in stored:
                         cursor = event.seq
                         yield encode_event(event)
+                if channel.ended:
+                    return
                 if watcher.dropped:
                     watcher.dropped = False
                     yield Resync("too_slow", cursor, self._store.epoch)
