@@ -25,6 +25,8 @@ BODIES = {
     "submitTurn": {"text": "x"},
     "editTurn": {"text": "x"},
     "moveTurn": {"before": None},
+    "decideTurn": {"choice": "retry"},
+    "decideApproval": {"decision": "approve"},
 }
 
 

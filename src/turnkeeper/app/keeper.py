@@ -20,11 +20,11 @@ import msgspec
 from msgspec.structs import replace
 
 from turnkeeper.agent.agents_file import load_agents, secrets_of
-from turnkeeper.agent.definition import AgentDefinition
+from turnkeeper.agent.definition import AgentDefinition, Model
 from turnkeeper.app.files import FileStore
 from turnkeeper.app.sealing import Seals
 from turnkeeper.app.system import SystemClock, SystemIds
-from turnkeeper.app.wiring import make_runner
+from turnkeeper.app.wiring import make_runner, open_model
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import ids as id_kinds
 from turnkeeper.conversation.events import ApprovalDecided as ApprovalDecidedEvent
@@ -38,7 +38,7 @@ from turnkeeper.conversation.events import (
 )
 from turnkeeper.conversation.ids import turn_of_approval
 from turnkeeper.conversation.masking import Masker
-from turnkeeper.conversation.messages import ASSISTANT, COMPLETE
+from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, EXPIRED, Origin
 from turnkeeper.conversation.parts import Attachment, Part, Text, plain_text
 from turnkeeper.conversation.rights import ANYWHERE, OWNER_SCOPES, Right, authorise
 from turnkeeper.conversation.turns import (
@@ -71,6 +71,7 @@ from turnkeeper.errors import (
     TurnDecided,
     Unauthorized,
 )
+from turnkeeper.history.feed import build_feed
 from turnkeeper.lane import Rules, inputs
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.runner import Runner
@@ -91,6 +92,8 @@ from turnkeeper.projection.view import (
     message_view,
     turn_view,
 )
+from turnkeeper.provider.dialects import dialect_named
+from turnkeeper.provider.feed_report import display_parts, report_feed
 from turnkeeper.settings import Settings
 from turnkeeper.store.sqlite import SQLiteStore
 
@@ -824,6 +827,41 @@ class Keeper:
         made = {"choice": choice, "by": principal.user_id}
         await self.dispatcher.change(turn, inputs.Decide(turn_id=turn_id, decision=made, actor=actor))
         return await self._view(turn_id)
+
+    # ------------------------------------------------------------------ what the model sees
+
+    async def feed(
+        self, principal: Principal, conversation_id: str, provider: str | None = None
+    ) -> dict[str, Any]:
+        """What the model would be given now, beside what a person sees, with the rule behind every difference."""
+        conversation = await self._in(principal, Right.READ, conversation_id)
+        definition = self.agents.get(conversation.agent)
+        model = Model() if definition is None else definition.model
+        name = provider or ("anthropic" if model.provider == "scripted" else model.provider)
+        dialect = dialect_named(name).name
+        messages = await self.store.messages_after(conversation_id)
+        expired = frozenset(message.message_id for message in messages if message.standing == EXPIRED)
+        feed = build_feed(messages, expired=expired)
+        own = provider is None or provider == model.provider
+        origin = Origin(provider=name, model=model.model) if not own else self._origin(model, name)
+        report = report_feed(
+            feed,
+            dialect,
+            origin=origin,
+            instructions="" if definition is None else definition.instructions,
+        )
+        display = [
+            {"message": m.message_id, "seq": m.seq, "role": m.role, "parts": display_parts(m)}
+            for m in messages
+            if m.display
+        ]
+        return {"provider": name, **report, "display": display}
+
+    def _origin(self, model: Model, name: str) -> Origin:
+        try:
+            return open_model(model, self.clock, None).origin
+        except ConfigError:
+            return Origin(provider=name, model=model.model)
 
     # ------------------------------------------------------------------ files
 

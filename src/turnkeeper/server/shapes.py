@@ -163,3 +163,43 @@ class EvidenceView(msgspec.Struct, frozen=True, kw_only=True):
     turn: TurnView
     chain: list[dict[str, Any]]
     tool_calls: list[dict[str, Any]]
+
+
+class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`decision` approve | deny."""
+
+    decision: str
+
+
+class ChoiceBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`choice`: one of what the turn's needs offer, or give_up."""
+
+    choice: str
+
+
+class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits for a decision: `{approval_id, kind, turn_id, conversation_id, name, arguments, expires_at, ...}`."""
+
+    approvals: list[dict[str, Any]]
+    next: str | None
+
+
+class DecidedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision that was made."""
+
+    approval_id: str
+    decision: str
+    by: str
+    turn_id: str
+    state: str
+
+
+class FeedView(msgspec.Struct, frozen=True, kw_only=True):
+    """The feed as `turnkeeper feed` prints it. `request` is null when nothing may be sent."""
+
+    provider: str
+    feed: list[dict[str, Any]]
+    incoming: str
+    changes: list[dict[str, Any]]
+    request: dict[str, Any] | None
+    display: list[dict[str, Any]]
