@@ -88,6 +88,8 @@ class Settings(BaseSettings):
     """Hard limit for one turn; none by default."""
     backstop_seconds: Seconds = 1800.0
     """A running turn without any evidence of work for this long is ended as failed."""
+    turn_tokens_max: Count | None = None
+    """Most tokens, in and out, that one turn may use; none by default."""
     auto_resumes_max: Budget = 1
     """Automatic resumes of a turn after a failure of the provider."""
     rate_limit_waits_max: Budget = 3
@@ -96,6 +98,8 @@ class Settings(BaseSettings):
     """Longest such waits of a turn together."""
     refused_resends_max: Budget = 1
     """Re-sends of a refused request whose feed has changed."""
+    compactions_max: Budget = 2
+    """Summaries that a turn may have made of a conversation that has grown too long."""
     leak_resamples_max: Budget = 2
     """New samples of a round whose answer leaked inner text."""
     rescues_max: Budget = 2

@@ -9,6 +9,7 @@ import pytest
 
 from tests.agent.test_rounds import Counted
 from tests.agent.world import PlayedModel, World, call, kinds, results, run, until
+from turnkeeper.agent.definition import Policies
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.parts import Attachment
 from turnkeeper.conversation.turns import Disposition, Failure, ReceiptState
@@ -74,7 +75,7 @@ def test_the_resume_is_spent_in_the_commit_that_starts_the_attempt() -> None:
         assert isinstance(outcome, FailedWith)
         assert outcome.failure == STALL
         assert len(world.model.calls) == 2
-        assert turn.commits[1] == ("RoundFailed", "AutoResumed", "RoundStarted")
+        assert turn.commits[1] == ("RoundFailed", "AutoResumed", "Noticed", "RoundStarted")
         again = turn.again("retried", RETRIED, attempt=2)
         assert isinstance(await again.carry_out(world.runner), FailedWith)
         assert len(world.model.calls) == 3, "found spent the second time"
@@ -213,7 +214,7 @@ def test_waits_for_a_rate_limit_are_as_long_as_asked_and_at_most_three() -> None
         assert isinstance(outcome, FailedWith)
         assert len(world.model.calls) == 4
         assert world.clock.monotonic() == pytest.approx(90, abs=1)
-        assert len([b for b in turn.bodies(ev.Noticed) if b.code == "waits_for_provider"]) == 3
+        assert [b.code for b in turn.bodies(ev.Noticed)] == ["waits_for_provider"] * 3
 
     run(main())
 
@@ -381,5 +382,75 @@ def test_the_receipt_is_accepted_with_the_request_and_confirmed_with_the_first_d
         moves = [b.state for b in turn.bodies(ev.ReceiptMoved)]
         assert moves == [ReceiptState.ACCEPTED, ReceiptState.CONFIRMED]
         assert kinds(turn).count("RoundStarted") == 2
+
+    run(main())
+
+
+def test_a_resume_is_announced_with_what_was_kept() -> None:
+    async def main() -> None:
+        counted = Counted()
+        world = World(write(), STALL, "done", tools=counted.tools)
+        turn = world.turn()
+        await turn.carry_out(world.runner)
+        notice = turn.bodies(ev.Noticed)[0]
+        assert notice.code == "chat.auto_resumed"
+        assert notice.facts == {"rounds": 1, "results": 1, "failure": "stall"}
+        assert STALL.sentence in notice.text
+
+    run(main())
+
+
+def carrying_on() -> Policies:
+    return Policies(usage_limit="wait")
+
+
+def test_a_usage_limit_that_resets_is_waited_for_only_where_the_agent_says_so() -> None:
+    async def main() -> None:
+        world = World(limited(7200), "never")
+        assert isinstance(await world.turn().carry_out(world.runner), FailedWith)
+        assert world.clock.monotonic() == 0
+
+        world = World(limited(7200), "at last", policies=carrying_on())
+        turn = world.turn()
+        began = world.clock.monotonic()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert world.clock.monotonic() - began == pytest.approx(7200, abs=1)
+        assert turn.bodies(ev.Noticed)[0].code == "waits_for_reset"
+        assert "carries on by itself" in turn.bodies(ev.Noticed)[0].text
+
+    run(main())
+
+
+def test_carrying_on_happens_once_survives_a_restart_and_can_be_stopped() -> None:
+    async def main() -> None:
+        world = World(limited(7200), limited(7200), "never", policies=carrying_on())
+        turn = world.turn()
+        task = asyncio.ensure_future(turn.carry_out(world.runner))
+        await until(lambda: bool(turn.bodies(ev.Noticed)))
+        await asyncio.sleep(3600)
+        task.cancel()
+        later = turn.again("rescued")
+        assert isinstance(await later.carry_out(world.runner), FailedWith)
+        assert world.clock.monotonic() == pytest.approx(7200, abs=2)
+        assert len(world.model.calls) == 2
+
+        world = World(limited(7200), "never", policies=carrying_on())
+        turn = world.turn()
+        task = asyncio.ensure_future(turn.carry_out(world.runner))
+        await until(lambda: bool(turn.bodies(ev.Noticed)))
+        turn.stop()
+        assert isinstance(await task, Stopped)
+
+    run(main())
+
+
+@pytest.mark.parametrize(("limit", "calls"), [(110, 1), (111, 2), (None, 3)])
+def test_the_limit_on_tokens_ends_the_turn_at_its_edge(limit: int | None, calls: int) -> None:
+    async def main() -> None:
+        counted = Counted()
+        world = World(write(), write("b", "w2"), "done", tools=counted.tools, turn_tokens_max=limit)
+        outcome = await world.turn().carry_out(world.runner)
+        assert len(world.model.calls) == calls
+        assert isinstance(outcome, FailedWith) == (limit is not None)
 
     run(main())

@@ -20,14 +20,14 @@ from turnkeeper.agent.definition import AgentDefinition
 from turnkeeper.agent.entry import enter, needs_approval
 from turnkeeper.agent.journal import TurnJournal
 from turnkeeper.agent.ledger import BAD_ARGUMENTS, CLOSING, TOO_MANY, UNKNOWN_TOOL, find_earlier
-from turnkeeper.agent.plan import Budgets, GiveUp, after_failure
+from turnkeeper.agent.plan import Again, Budgets, GiveUp, after_failure
 from turnkeeper.agent.reply import arguments_problem
-from turnkeeper.agent.so_far import RATE_LIMIT, REPEATED, Call
+from turnkeeper.agent.so_far import REPEATED, WAITS_FOR_RESET, Call
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.ids import approval_id
 from turnkeeper.conversation.messages import ASSISTANT, EXPIRED, USER, Message
 from turnkeeper.conversation.parts import Text, plain_text
-from turnkeeper.conversation.turns import Effect, Failure, Turn
+from turnkeeper.conversation.turns import Effect, Failure, Turn, Usage
 from turnkeeper.errors import Fenced, TurnkeeperError
 from turnkeeper.failpoint import failpoint
 from turnkeeper.history.confirmations import find_stale_confirmations
@@ -37,6 +37,8 @@ from turnkeeper.settings import Settings
 from turnkeeper.tool import Tool
 from turnkeeper.tool.contract import ArgumentsInvalid
 
+WORKING_SECONDS = 60.0
+"""How often a turn that waits by itself says that it is not stuck."""
 JUDGED_MAX = 10_000
 """Conversations of which it is remembered how far their confirmations were judged."""
 
@@ -80,6 +82,17 @@ class Agent:
             total_seconds=s.total_seconds,
         )
 
+    def price(self, usage: Usage | None) -> float | None:
+        """What so many tokens cost at this agent's prices; None where it names none."""
+        prices = self.definition.prices
+        if usage is None or prices is None:
+            return None
+        cached = prices.input if prices.cached is None else prices.cached
+        written = prices.input if prices.cache_write is None else prices.cache_write
+        plain = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
+        total = plain * prices.input + usage.cached_tokens * cached + usage.cache_write_tokens * written
+        return (total + usage.output_tokens * prices.output) / 1_000_000
+
     def budgets(self) -> Budgets:
         """How often a turn may try again by itself."""
         s = self.settings
@@ -88,6 +101,8 @@ class Agent:
             rate_limit_waits_max=s.rate_limit_waits_max,
             rate_limit_wait_seconds=s.rate_limit_wait_seconds,
             refused_resends_max=s.refused_resends_max,
+            compactions_max=s.compactions_max,
+            usage_waits_max=1 if self.definition.policies.usage_limit == "wait" else 0,
         )
 
 
@@ -103,6 +118,13 @@ class Attempt:
     async def step(self) -> Outcome | None:
         """Do the next piece of work; None if another one follows."""
         raise NotImplementedError
+
+    def can_compact(self) -> bool:
+        """Whether a part of the conversation could be summed up."""
+        return False
+
+    async def compact(self) -> None:
+        """Sum up the beginning of the conversation, because the model refused it as too long."""
 
     def request_changes(self, failure: Failure) -> bool:
         """Whether the request that would be sent now differs from the one that was refused."""
@@ -268,19 +290,29 @@ class Attempt:
         so_far = self.journal.so_far
         failure = so_far.last_failure
         assert failure is not None
-        plan = after_failure(so_far, self.agent.budgets(), request_changed=self.request_changes(failure))
+        plan = after_failure(
+            so_far,
+            self.agent.budgets(),
+            request_changed=self.request_changes(failure),
+            can_compact=self.can_compact(),
+        )
         if isinstance(plan, GiveUp):
             return FailedWith(failure=plan.failure)
         if plan.why == "auto_resume":
             self._resume(failure)
-        elif plan.why == RATE_LIMIT:
-            await self._wait(plan.wait_until, failure)
+        elif plan.why == "compact":
+            await self.compact()
+        elif plan.wait_until:
+            await self._wait(plan, failure)
         return None
 
     def _resume(self, failure: Failure) -> None:
         so_far = self.journal.so_far
         usage = so_far.spent.usage
         kept = len(so_far.kept_results())
+        rounds = so_far.rounds_finished
+        facts = {"rounds": rounds, "results": kept, "failure": failure.kind}
+        notice = ev.Noticed("chat.auto_resumed", texts.resumed(failure.sentence, rounds, kept), facts)
         self.journal.add(
             ev.AutoResumed(
                 failure,
@@ -289,23 +321,28 @@ class Attempt:
                 saved_input_tokens=usage.input_tokens - so_far.spent.superseded.input_tokens,
                 saved_output_tokens=usage.output_tokens - so_far.spent.superseded.output_tokens,
             ),
+            notice,
         )
 
-    async def _wait(self, until: float, failure: Failure) -> None:
-        """Wait as long as the provider asked; the wait is journaled and survives a restart."""
+    async def _wait(self, plan: Again, failure: Failure) -> None:
+        """Wait as long as the provider asked; the wait is journaled, survives a restart and can be stopped."""
+        until = plan.wait_until
         facts: dict[str, Any] = {"until": until, "kind": failure.kind}
         seconds = until - self.turn.clock.now()
-        if seconds <= 0:
-            return
-        text = f"The model's provider asked to wait {seconds:.0f} s. The turn goes on by itself then."
-        await self.journal.record(ev.Noticed("waits_for_provider", text, facts))
-        timer = asyncio.ensure_future(self.turn.clock.sleep(seconds))
-        try:
-            await asyncio.wait({timer, self.stop}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-        if self.stop.done():
-            raise StopAsked(self.stop.result())
+        if plan.why != "usage_limit":
+            notice = ev.Noticed("waits_for_provider", texts.waits(seconds), facts)
+            await self.journal.record(*([notice] if seconds > 0 else ()))
+        elif self.journal.so_far.waits_until is None:
+            await self.journal.record(ev.Noticed(WAITS_FOR_RESET, texts.waits_for_reset(until), facts))
+        while (left := until - self.turn.clock.now()) > 0:
+            timer = asyncio.ensure_future(self.turn.clock.sleep(min(left, WORKING_SECONDS)))
+            try:
+                await asyncio.wait({timer, self.stop}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                timer.cancel()
+            if self.stop.done():
+                raise StopAsked(self.stop.result())
+            self.turn.working()
 
     def address_end(self) -> None:
         """Let the feed end on what the model is to do, where other turns have come in between."""

@@ -21,7 +21,7 @@ from turnkeeper.conversation.parts import Part, Text, ToolResult
 from turnkeeper.conversation.turns import Disposition, Effect, ReceiptState
 from turnkeeper.errors import Fenced
 from turnkeeper.history.builder import FeedBuilder
-from turnkeeper.history.feed import Feed, FeedOptions
+from turnkeeper.history.feed import Compaction, Feed, FeedOptions, find_compaction, find_expired
 from turnkeeper.port.runner import Rider, TurnPort
 from turnkeeper.tool import Outcome
 
@@ -61,12 +61,17 @@ class TurnJournal:
     def _read(self, messages: Sequence[Message]) -> None:
         self.messages = list(messages)
         self._call_ids = None
-        expired = frozenset([m.message_id for m in messages if m.standing == EXPIRED])
-        self._builder = FeedBuilder(messages, expired=expired, options=self._options)
+        self._options = msgspec.structs.replace(self._options, compaction=find_compaction(messages))
+        self._builder = FeedBuilder(messages, expired=find_expired(messages), options=self._options)
 
     def feed(self) -> Feed:
         """What a model is given now: the pending messages are part of it."""
         return self._builder.feed()
+
+    @property
+    def compaction(self) -> Compaction | None:
+        """The summary that feeds begin with, if there is one."""
+        return self._options.compaction
 
     def add(self, *bodies: ev.Body) -> None:
         """Have these made durable with whatever is recorded next; they count from now."""
@@ -77,6 +82,11 @@ class TurnJournal:
             if isinstance(body, ev.MessageAppended):
                 self.messages.append(body.message)
                 self._builder.extend([body.message])
+                if body.message.through is not None:
+                    self._options = msgspec.structs.replace(
+                        self._options, compaction=find_compaction([body.message])
+                    )
+                    self._builder.set_options(self._options)
                 if self._call_ids is not None:
                     self._call_ids |= call_ids([body.message])
             elif isinstance(body, ev.MessageMarked):

@@ -12,20 +12,32 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from turnkeeper.agent import texts
 from turnkeeper.agent.attempt import Agent, Attempt
 from turnkeeper.agent.calls import StopAsked, run_calls
+from turnkeeper.agent.compaction import (
+    BYTES_PER_TOKEN,
+    MEASURED_TOKENS_MIN,
+    SUMMARY_CHARS_MAX,
+    choose_cut,
+    estimate_tokens,
+)
 from turnkeeper.agent.definition import AgentDefinition
 from turnkeeper.agent.reply import calls_of, has_answer, unique_calls
-from turnkeeper.agent.so_far import REFUSED_REQUEST
-from turnkeeper.agent.stream import RoundStream, Streamed
+from turnkeeper.agent.so_far import COMPACTION_FAILED, REFUSED_REQUEST
+from turnkeeper.agent.stream import RoundStream, Streamed, ask_quietly
+from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
-from turnkeeper.conversation.messages import ASSISTANT, ERRORED, INTERRUPTED, LEAKED, USER, Message
+from turnkeeper.conversation.messages import ASSISTANT, ERRORED, INTERRUPTED, LEAKED, NOTICE, USER, Message
+from turnkeeper.conversation.parts import Text
 from turnkeeper.conversation.turns import Failure
 from turnkeeper.failpoint import failpoint
+from turnkeeper.history.feed import FeedOptions, build_feed, find_expired
+from turnkeeper.history.shape import SUMMARY
 from turnkeeper.port.provider import ModelCall, Provider, ProviderFailed, Reply
 from turnkeeper.port.runner import Answered, FailedWith, Offer, Outcome, TurnPort
 from turnkeeper.settings import Settings
@@ -67,6 +79,8 @@ class ModelTurn(Attempt):
     def __init__(self, agent: ModelRunner, turn: TurnPort) -> None:
         super().__init__(agent, turn)
         self.sent_hash = ""
+        self.sent_bytes = 0
+        self._bytes_per_token = BYTES_PER_TOKEN
         self.bound_data = True
         """Whether provider-bound data goes along; left behind once a request with it was refused."""
 
@@ -82,7 +96,13 @@ class ModelTurn(Attempt):
             return FailedWith(
                 failure=Failure(kind="rounds", retryable=True, sentence=texts.rounds_used_up(limit))
             )
+        tokens_max = self.agent.settings.turn_tokens_max
+        used = so_far.spent.usage.input_tokens + so_far.spent.usage.output_tokens
+        if tokens_max is not None and used >= tokens_max:
+            sentence = texts.tokens_used_up(used, tokens_max)
+            return FailedWith(failure=Failure(kind="tokens", retryable=True, sentence=sentence))
         self.address_end()
+        await self._keep_within_context()
         closing = so_far.only_repeated
         streamed = await self._call_model()
         if streamed.reply is None:
@@ -98,13 +118,15 @@ class ModelTurn(Attempt):
         feed: Sequence[Message] = self.journal.feed().messages
         if not self.bound_data:
             feed = [msgspec.structs.replace(message, origin=None) for message in feed]
-        body = provider.build(
+        return feed, self._encode(provider, feed)
+
+    def _encode(self, provider: Provider, feed: Sequence[Message]) -> bytes:
+        return provider.build(
             feed,
             instructions=self.agent.definition.instructions,
             tools=[tool.spec for tool in self.agent.tools.values()],
             options={**self.agent.definition.model.options, **self.turn.offer.request.options},
         )
-        return feed, body
 
     async def _call_model(self) -> Streamed:
         """Journal the round's start, send the request, and see the stream to its end."""
@@ -115,6 +137,7 @@ class ModelTurn(Attempt):
         except ProviderFailed as failed:
             return Streamed(failure=failed.failure)
         self.sent_hash = _hash(body)
+        self.sent_bytes = len(body)
         number = so_far.rounds_finished + 1
         deadlines = self.agent.deadlines()
         started = ev.RoundStarted(
@@ -148,17 +171,100 @@ class ModelTurn(Attempt):
         )
         asked = call.newest_user_text
         stream = RoundStream(self.journal, self.agent.settings, number, asked=asked)
-        work = asyncio.ensure_future(stream.run(provider, call))
         try:
-            await asyncio.wait({work, self.stop}, return_when=asyncio.FIRST_COMPLETED)
+            return await self._unless_stopped(asyncio.ensure_future(stream.run(provider, call)))
+        except StopAsked:
+            await stream.drafts.finish()
+            self.keep(stream.text, INTERRUPTED, number)
+            raise
+
+    # -- the context budget
+
+    async def _keep_within_context(self) -> None:
+        """Sum up the beginning of the conversation before it grows beyond what the agent allows."""
+        limit = self.agent.definition.context_tokens_max
+        if limit is None or self.journal.so_far.compactions >= self.agent.settings.compactions_max:
+            return
+        size = sum(len(codec.encode(message)) for message in self.journal.feed().messages)
+        if estimate_tokens(size, self._bytes_per_token) > limit:
+            await self._sum_up(limit)
+
+    def can_compact(self) -> bool:
+        """Whether a part of the conversation could be summed up."""
+        return self._cut(self._refused_tokens() // 2) is not None
+
+    async def compact(self) -> None:
+        """Sum up the beginning of the conversation, because the model refused it as too long."""
+        await self._sum_up(self._refused_tokens() // 2)
+
+    def _refused_tokens(self) -> int:
+        return estimate_tokens(self.sent_bytes, self._bytes_per_token)
+
+    def _cut(self, budget_tokens: int) -> int | None:
+        compaction = self.journal.compaction
+        covered = None if compaction is None else compaction.through_message_id
+        return choose_cut(self.journal.messages, budget_tokens, covered_before=covered)
+
+    async def _sum_up(self, budget_tokens: int) -> None:
+        """Have the model sum up what stands before the cut, and journal it. A failure is said and costs no turn."""
+        cut = self._cut(budget_tokens)
+        if cut is None:
+            return
+        streamed = await self._ask_for_summary(self.journal.messages[:cut])
+        reply = streamed.reply
+        summary = "" if reply is None else reply.message.text.strip()[:SUMMARY_CHARS_MAX]
+        if not summary:
+            why = "the summary was empty" if streamed.failure is None else streamed.failure.kind
+            facts = {"why": why}
+            self.journal.add(ev.Noticed(COMPACTION_FAILED, texts.compaction_failed(why), facts))
+            return
+        through = self.journal.messages[cut - 1].message_id
+        text = texts.SUMMARY_HEAD + summary
+        self.journal.add(
+            ev.HistoryCompacted(
+                text, through, self._provider().origin.model, streamed.usage, self.agent.price(streamed.usage)
+            ),
+            ev.MessageAppended(
+                self.journal.message(NOTICE, Text(text), provenance=SUMMARY, replay=False, through=through)
+            ),
+        )
+
+    async def _ask_for_summary(self, covered: Sequence[Message]) -> Streamed:
+        """The model's summary of the cleaned feed of `covered`, which it is given as any feed."""
+        provider = self._provider()
+        request = self.journal.message(USER, Text(texts.SUMMARISE))
+        options = FeedOptions(
+            effects={name: tool.effect for name, tool in self.agent.tools.items()},
+            compaction=self.journal.compaction,
+        )
+        feed = build_feed([*covered, request], expired=find_expired(covered), options=options)
+        try:
+            body = self._encode(provider, feed.messages)
+        except ProviderFailed as failed:
+            return Streamed(failure=failed.failure)
+        so_far = self.journal.so_far
+        call = ModelCall(
+            body=body,
+            deadlines=self.agent.deadlines(),
+            finished_rounds=so_far.rounds_finished,
+            failed_attempts=so_far.failed_attempts,
+            newest_user_text=texts.SUMMARISE,
+        )
+        await self.journal.record()
+        work = asyncio.ensure_future(ask_quietly(provider, call))
+        return await self._unless_stopped(work)
+
+    async def _unless_stopped(self, work: asyncio.Future[Streamed]) -> Streamed:
+        """What `work` comes to; if the turn is stopped before, the call is broken off and StopAsked raised."""
+        try:
+            watched: set[asyncio.Future[Any]] = {work, self.stop}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 return work.result()
         finally:
             if not work.done():
                 work.cancel()
                 await asyncio.wait({work})
-        await stream.drafts.finish()
-        self.keep(stream.text, INTERRUPTED, number)
         raise StopAsked(self.stop.result())
 
     # -- what a model call came to
@@ -192,6 +298,8 @@ class ModelTurn(Attempt):
             stop_reason=message.stop_reason or reply.stop_reason,
             origin=message.origin or self._provider().origin,
         )
+        if reply.usage is not None and reply.usage.input_tokens > MEASURED_TOKENS_MIN:
+            self._bytes_per_token = self.sent_bytes / reply.usage.input_tokens
         finished = ev.RoundFinished(
             number,
             stop_reason=reply.stop_reason,
@@ -199,6 +307,7 @@ class ModelTurn(Attempt):
             seconds=round(streamed.seconds, 3),
             first_token_seconds=streamed.first_token_seconds,
             request_id=reply.request_id,
+            cost=self.agent.price(reply.usage),
         )
         journal.add(ev.MessageAppended(stored), finished)
         if streamed.leak is not None:
@@ -242,7 +351,7 @@ class ModelTurn(Attempt):
             ev.MessageAppended(leaked),
             ev.AttemptSuperseded(leaked.message_id, "leaked_markup", round=number),
             ev.MessageMarked(leaked.message_id, standing=LEAKED, replay=False, why="leaked_markup"),
-            ev.RoundFailed(number, failure, streamed.usage),
+            ev.RoundFailed(number, failure, streamed.usage, self.agent.price(streamed.usage)),
         )
 
     async def _failed(self, streamed: Streamed) -> Outcome | None:
@@ -251,7 +360,9 @@ class ModelTurn(Attempt):
         journal = self.journal
         number = journal.so_far.rounds_finished + 1
         self.keep(streamed.text, ERRORED, number, streamed.partial)
-        journal.add(ev.RoundFailed(number, streamed.failure, streamed.usage))
+        journal.add(
+            ev.RoundFailed(number, streamed.failure, streamed.usage, self.agent.price(streamed.usage))
+        )
         return await self.again()
 
     def request_changes(self, failure: Failure) -> bool:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from turnkeeper.agent.so_far import RATE_LIMIT, REFUSED_REQUEST, Call, TurnSoFar
+from turnkeeper.agent.so_far import CONTEXT, QUOTA, RATE_LIMIT, REFUSED_REQUEST, Call, TurnSoFar
 from turnkeeper.conversation.turns import Effect, Failure
 
 
@@ -67,13 +67,16 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     rate_limit_waits_max: int = 3
     rate_limit_wait_seconds: float = 300.0
     refused_resends_max: int = 1
+    compactions_max: int = 2
+    usage_waits_max: int = 0
+    """1 where the agent's policy is to carry on when a usage limit resets."""
 
 
 class Again(msgspec.Struct, frozen=True, kw_only=True):
     """Call the model again, after `wait_until` (Unix seconds; 0: at once)."""
 
     why: str
-    """auto_resume | rate_limit | changed_request"""
+    """auto_resume | rate_limit | changed_request | compact | usage_limit"""
     wait_until: float = 0.0
 
 
@@ -83,10 +86,13 @@ class GiveUp(msgspec.Struct, frozen=True):
     failure: Failure
 
 
-def after_failure(so_far: TurnSoFar, budgets: Budgets, *, request_changed: bool) -> Again | GiveUp:
+def after_failure(
+    so_far: TurnSoFar, budgets: Budgets, *, request_changed: bool, can_compact: bool = False
+) -> Again | GiveUp:
     """What follows a failed model call; `so_far` has the failure folded in.
 
-    `request_changed`: a request built now differs from the one that was refused.
+    `request_changed`: a request built now differs from the one that was refused. `can_compact`: there is a
+    part of the conversation that a summary could stand for.
     """
     failure = so_far.last_failure
     assert failure is not None
@@ -97,9 +103,19 @@ def after_failure(so_far: TurnSoFar, budgets: Budgets, *, request_changed: bool)
             and len(waits) <= budgets.rate_limit_waits_max
             and sum(waits) <= budgets.rate_limit_wait_seconds
         )
-        if not fits:
+        if fits:
+            return Again(why="rate_limit", wait_until=so_far.failed_at + waits[-1])
+    if failure.kind in (RATE_LIMIT, QUOTA):
+        if so_far.waits_until is not None:
+            return Again(why="usage_limit", wait_until=so_far.waits_until)
+        seconds = failure.retry_after_seconds
+        if seconds is None or so_far.usage_waits >= budgets.usage_waits_max:
             return GiveUp(failure)
-        return Again(why="rate_limit", wait_until=so_far.failed_at + waits[-1])
+        return Again(why="usage_limit", wait_until=so_far.failed_at + seconds)
+    if failure.kind == CONTEXT:
+        if can_compact and so_far.compactions < budgets.compactions_max:
+            return Again(why="compact")
+        return GiveUp(failure)
     if failure.kind == REFUSED_REQUEST:
         if request_changed and so_far.refused_requests <= budgets.refused_resends_max:
             return Again(why="changed_request")

@@ -293,7 +293,8 @@ class PythonTurn(Attempt):
         number = self.journal.so_far.rounds_finished + 1
         self._close_running("failed")
         self.keep(text, ERRORED, number)
-        self.journal.add(ev.RoundFailed(number, failure, self._take_usage()))
+        usage = self._take_usage()
+        self.journal.add(ev.RoundFailed(number, failure, usage, self.agent.price(usage)))
         self._round = 0
         self._drafts = self._new_drafts()
         return await self.again()
@@ -367,7 +368,8 @@ class PythonTurn(Attempt):
         return self.journal.message(ASSISTANT, *parts, provenance="model", round=self._round)
 
     def _finished(self) -> ev.RoundFinished:
-        finished = ev.RoundFinished(self._round, usage=self._take_usage())
+        usage = self._take_usage()
+        finished = ev.RoundFinished(self._round, usage=usage, cost=self.agent.price(usage))
         self._round = 0
         return finished
 

@@ -18,8 +18,13 @@ from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, TOOL, Message
 from turnkeeper.conversation.parts import Json, ToolCall, ToolResult
 from turnkeeper.conversation.turns import Disposition, Effect, Failure, ReceiptState, Usage
 
+CONTEXT = "context"
+QUOTA = "quota"
 RATE_LIMIT = "rate_limit"
 REFUSED_REQUEST = "refused_request"
+COMPACTION_FAILED = "compaction_failed"
+WAITS_FOR_RESET = "waits_for_reset"
+"""Codes of notices: a summary could not be made; the turn waits until a usage limit resets."""
 STARTED_OVER = "started_over"
 """Code of the notice that a person chose to leave the earlier rounds of this turn aside."""
 REPEATED = "repeated"
@@ -116,8 +121,11 @@ class TurnSoFar(msgspec.Struct, kw_only=True):
     decisions: list[dict[str, Json]] = msgspec.field(default_factory=list)
     retried_at: float | None = None
     usage_waits: int = 0
+    waits_until: float | None = None
+    """Until when (Unix seconds) the turn waits for a usage limit to reset."""
     spent: Spent = msgspec.field(default_factory=Spent)
-    compaction_failures: int = 0
+    compactions: int = 0
+    """Summaries that this turn had made or tried to."""
 
     @property
     def last_round(self) -> int:
@@ -206,6 +214,7 @@ def _round_started(so_far: TurnSoFar, body: ev.RoundStarted, at: float) -> None:
     so_far.open_round = body.round
     so_far.draft = ""
     so_far.last_failure = None
+    so_far.waits_until = None
     so_far.answer = None
 
 
@@ -305,8 +314,18 @@ def _approval_decided(so_far: TurnSoFar, body: ev.ApprovalDecided, at: float) ->
             call.decision = body.decision
 
 
+def _compacted(so_far: TurnSoFar, body: ev.HistoryCompacted, at: float) -> None:
+    so_far.compactions += 1
+    so_far.spent.usage = add_usage(so_far.spent.usage, body.usage)
+
+
 def _noticed(so_far: TurnSoFar, body: ev.Noticed, at: float) -> None:
-    if body.code == STARTED_OVER:
+    if body.code == COMPACTION_FAILED:
+        so_far.compactions += 1
+    elif body.code == WAITS_FOR_RESET:
+        so_far.usage_waits += 1
+        so_far.waits_until = float((body.facts or {}).get("until", at))
+    elif body.code == STARTED_OVER:
         for call in so_far.calls.values():
             call.set_aside = True
 
@@ -327,5 +346,6 @@ _FOLDS: dict[type[Any], Callable[[TurnSoFar, Any, float], None]] = {
     ev.ToolReturned: _tool_returned,
     ev.ApprovalRequested: _approval_requested,
     ev.ApprovalDecided: _approval_decided,
+    ev.HistoryCompacted: _compacted,
     ev.Noticed: _noticed,
 }

@@ -38,6 +38,31 @@ class Streamed(msgspec.Struct, frozen=True, kw_only=True):
     first_token_seconds: float | None = None
 
 
+async def ask_quietly(provider: Provider, call: ModelCall) -> Streamed:
+    """Make a model call of which nothing is shown: the summary of a compaction."""
+    events = provider.stream(call)
+    try:
+        async for event in events:
+            if isinstance(event, Reply):
+                return Streamed(reply=event, usage=event.usage)
+    except ProviderFailed as failed:
+        return Streamed(failure=failed.failure, usage=failed.usage)
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
+    return Streamed(failure=ended_without_end())
+
+
+def ended_without_end() -> Failure:
+    """The failure of a stream that simply stopped."""
+    return Failure(
+        kind="broken_stream",
+        retryable=True,
+        sentence="The model's stream ended before its answer was complete. Try again.",
+    )
+
+
 class RoundStream:
     """One model call under way. `text` is what was shown of it, also after it was cancelled."""
 
@@ -96,13 +121,11 @@ class RoundStream:
             if close is not None:
                 await close()
         await self.drafts.finish()
-        cut = Failure(
-            kind="connection",
-            retryable=True,
-            sentence="The model's stream ended without an end. Trying again may help.",
-        )
         return Streamed(
-            failure=cut, text=self.text, seconds=clock.monotonic() - began, first_token_seconds=first
+            failure=ended_without_end(),
+            text=self.text,
+            seconds=clock.monotonic() - began,
+            first_token_seconds=first,
         )
 
     def _judge(self, reply: Reply) -> Leak | None:

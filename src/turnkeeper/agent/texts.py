@@ -6,6 +6,8 @@ assume otherwise (provider-wire-rules section 2, "synthetic result text matters"
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from turnkeeper.agent.so_far import Call
 from turnkeeper.conversation.turns import Disposition
 
@@ -173,3 +175,40 @@ def no_output() -> str:
 def run_again(name: str) -> str:
     """A person chose to run a call of unknown outcome again."""
     return f"The outcome of {name} was unknown, and a person chose to run it again."
+
+
+SUMMARISE = (
+    "[Turnkeeper] The conversation above has grown too long for you to be given whole. Write the summary that "
+    "will stand for it from now on; you will see nothing else of it. Keep, as far as they matter for what is "
+    "still to come: what the person wants, with open requests word for word; what was decided and why; names, "
+    "numbers, paths and ids exactly; which tools were run with what outcome, above all what changed something "
+    "and what is unknown; what remains to be done. Write the summary only. Call no tool."
+)
+SUMMARY_HEAD = "[Turnkeeper] Summary of the earlier part of this conversation, which is not included:\n\n"
+
+
+def compaction_failed(why: str) -> str:
+    """A summary could not be made."""
+    return f"The conversation could not be summed up ({why}); it goes on as it is."
+
+
+def tokens_used_up(used: int, limit: int) -> str:
+    """The limit on tokens of a turn."""
+    return f"The turn has used {used} tokens; the limit (turn_tokens_max) is {limit}. Retry it to go on from here."
+
+
+def waits(seconds: float) -> str:
+    """The provider asked to wait."""
+    return f"The model's provider asked to wait {seconds:.0f} s. The turn goes on by itself then."
+
+
+def waits_for_reset(at: float) -> str:
+    """A usage limit was reached, and the agent carries on when it resets. `at`: Unix seconds."""
+    until = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f"The model's usage limit is reached. The turn carries on by itself when it resets, at {until}. Stop it if you do not want that."
+
+
+def resumed(sentence: str, rounds: int, results: int) -> str:
+    """The automatic resume."""
+    kept = f"{rounds} rounds and {results} tool results were kept" if rounds else "there was nothing to keep"
+    return f"{sentence} The turn went on by itself; {kept}."

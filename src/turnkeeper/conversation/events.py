@@ -247,6 +247,8 @@ class HistoryCompacted(Body, frozen=True):
     summary: str
     through_message_id: str
     model: str = ""
+    usage: Usage | None = None
+    cost: float | None = None
 
 
 # --- rounds and tools
@@ -279,6 +281,8 @@ class RoundFinished(Body, frozen=True):
     seconds: float = 0.0
     first_token_seconds: float | None = None
     request_id: str | None = None
+    cost: float | None = None
+    """In the currency of the agent's prices, at the prices of that moment."""
 
 
 class RoundFailed(Body, frozen=True):
@@ -287,6 +291,7 @@ class RoundFailed(Body, frozen=True):
     round: int
     failure: Failure
     usage: Usage | None = None
+    cost: float | None = None
 
 
 class AutoResumed(Body, frozen=True):

@@ -61,6 +61,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     submission_id: str | None = None
     native_id: str | None = None
     """The id of this row in a CLI's own transcript."""
+    through: str | None = None
+    """Of the summary of a compaction: feeds hold it instead of all messages up to the one of this id."""
     after: str | None = None
     """The message behind which this one stands in history, where that is not where its seq puts it: a row
     that a CLI's transcript had and we had not. Empty: at the very beginning."""

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from turnkeeper.conversation.messages import ASSISTANT, USER, Message
-from turnkeeper.conversation.parts import Text
+from turnkeeper.conversation.messages import ASSISTANT, EXPIRED, USER, Message
+from turnkeeper.conversation.parts import Text, ToolCall
 from turnkeeper.history.confirmations import find_confirmation, find_stale_confirmations
 from turnkeeper.history.phrases import BUILT_IN, Confirmations
 from turnkeeper.history.row import (
@@ -44,7 +44,9 @@ __all__ = [
     "FeedOptions",
     "OpenCall",
     "build_feed",
+    "find_compaction",
     "find_confirmation",
+    "find_expired",
     "find_last_request",
     "find_stale_confirmations",
 ]
@@ -135,17 +137,40 @@ def compact(rows: Rows, compaction: Compaction, run: Run) -> Rows:
     cut = ids.index(compaction.through_message_id) + 1
     covered, rest = rows[:cut], rows[cut:]
     pending: Rows = []
-    if not any(row.message.role == ASSISTANT and row.message.replay for row in rest):
-        answered = max(
-            (k for k, r in enumerate(covered) if r.message.role == ASSISTANT and r.message.replay), default=-1
-        )
-        pending = [row for row in covered[answered + 1 :] if row.message.role == USER]
+    if not any(_answers(row.message) for row in rest):
+        answered = max((k for k, row in enumerate(covered) if _answers(row.message)), default=-1)
+        pending = [
+            row
+            for row in covered[answered + 1 :]
+            if row.message.role == USER and row.message.provenance != SUMMARY
+        ]
     kept = {id(row) for row in pending}
     for row in covered:
         if id(row) not in kept:
             run.note(row, "compaction", DROPPED, "the summary stands for it")
     summary = Message(message_id="", role=USER, parts=(Text(compaction.summary),), provenance=SUMMARY)
     return [Row(summary, ()), *pending, *rest]
+
+
+def _answers(message: Message) -> bool:
+    """Whether a message ends what was asked: one that asks for tools is still at work on it."""
+    if message.role != ASSISTANT or not message.replay:
+        return False
+    return not any(type(part) is ToolCall and not part.server_side for part in message.parts)
+
+
+def find_compaction(messages: Iterable[Message]) -> Compaction | None:
+    """The newest compaction of a conversation: it stands among its messages as a summary."""
+    found = None
+    for message in messages:
+        if message.provenance == SUMMARY and message.through is not None:
+            found = Compaction(message.text, message.through)
+    return found
+
+
+def find_expired(messages: Iterable[Message]) -> frozenset[str]:
+    """The messages whose confirmation was journaled as expired."""
+    return frozenset([message.message_id for message in messages if message.standing == EXPIRED])
 
 
 def find_last_request(messages: Sequence[Message]) -> Message | None:
