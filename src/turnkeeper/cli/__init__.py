@@ -32,6 +32,7 @@ VERB_MODULES = (
     "transcript",
     "doctor",
     "model_server",
+    "bench",
 )
 
 USAGE_EXIT = 2
