@@ -21,15 +21,18 @@ def register(app: typer.Typer) -> None:
     app.command("bench", epilog="Example: turnkeeper bench store server")(bench)
 
 
-def names() -> list[str]:
-    """The benches that there are."""
-    from turnkeeper.testing import bench as package
+def benches() -> dict[str, Any]:
+    """The benches that there are, by name."""
+    from turnkeeper.cli import benches as whole
+    from turnkeeper.testing import bench as rooms
 
-    return sorted(
-        info.name
-        for info in pkgutil.iter_modules(package.__path__)
-        if hasattr(import_module(f"{package.__name__}.{info.name}"), "run")
-    )
+    found: dict[str, Any] = {}
+    for package in (rooms, whole):
+        for info in pkgutil.iter_modules(package.__path__):
+            module = import_module(f"{package.__name__}.{info.name}")
+            if hasattr(module, "run"):
+                found[info.name] = module
+    return dict(sorted(found.items()))
 
 
 def bench(
@@ -37,7 +40,7 @@ def bench(
     as_json: AsJson = False,
 ) -> int:
     """Measure and print one table. Takes some minutes; on a busy machine only the ratios mean something."""
-    known = names()
+    known = benches()
     unknown = [name for name in which or () if name not in known]
     if unknown:
         raise BadInput(f"There is no bench {unknown[0]!r}; there are: {', '.join(known)}.")
@@ -45,8 +48,7 @@ def bench(
     for name in which or known:
         if sys.stderr.isatty():
             print(f"{name} ...", file=sys.stderr)
-        module = import_module(f"turnkeeper.testing.bench.{name}")
-        tables[name] = asyncio.run(module.run())
+        tables[name] = asyncio.run(known[name].run())
     if as_json:
         put(tables)
         return 0

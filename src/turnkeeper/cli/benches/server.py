@@ -69,7 +69,7 @@ async def _rate(server: dict[str, Any], *, empty: bool = False) -> float:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "turnkeeper.testing.bench.client",
+        "turnkeeper.cli.benches.client",
         json.dumps(spec),
         stdout=asyncio.subprocess.PIPE,
     )
@@ -88,7 +88,7 @@ async def _server(*, runner: str) -> AsyncIterator[dict[str, Any]]:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "turnkeeper.testing.bench.server",
+            "turnkeeper.cli.benches.server",
             folder,
             runner,
             stdout=asyncio.subprocess.PIPE,
@@ -245,7 +245,7 @@ async def _serve(folder: str, runner: str) -> None:
 
         config = uvicorn.Config(with_empty, log_level="error", access_log=False, lifespan="off")
         server = uvicorn.Server(config)
-        print(json.dumps({"host": f"127.0.0.1:{port}", "token": token, "paths": paths}), flush=True)  # noqa: T201
+        print(json.dumps({"host": f"127.0.0.1:{port}", "token": token, "paths": paths}), flush=True)
         await server.serve(sockets=[listening])
 
 
