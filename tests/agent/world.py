@@ -79,6 +79,20 @@ class PlayedModel:
                 step = await step
             if isinstance(step, Failure):
                 raise ProviderFailed(step, usage=Usage(input_tokens=100))
+            if isinstance(step, Reply):
+                for part in step.message.parts:
+                    if isinstance(part, Text):
+                        yield TextDelta(part.text)
+                yield step
+                return
+            if isinstance(step, tuple) and step[0] == "deltas":
+                for words in step[1]:
+                    yield TextDelta(words)
+                whole = Message(message_id="", role=ASSISTANT, parts=(Text("".join(step[1])),))
+                yield Reply(message=whole, usage=USAGE, stop_reason="stop")
+                return
+            if isinstance(step, tuple) and step[0] == "partial":
+                raise ProviderFailed(step[2], partial=step[1])
             if isinstance(step, tuple):
                 _, text, failure = step
                 async for event in self._words(text):

@@ -66,10 +66,10 @@ def _keep_half(journal: TurnJournal) -> None:
 
 
 def _choice(journal: TurnJournal) -> str | None:
-    """What a person chose, if this attempt continues a turn that asked for an action."""
+    """What a person chose, if this attempt continues a turn that asked one of our questions."""
     decisions = journal.so_far.decisions
     choice = decisions[-1].get("choice") if decisions else None
-    return choice if isinstance(choice, str) else None
+    return choice if choice in (*ANSWERS_WHAT_HAPPENED, *ANSWERS_OLD_RESULTS) else None
 
 
 def _start_over(journal: TurnJournal) -> None:

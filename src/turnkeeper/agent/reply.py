@@ -44,8 +44,10 @@ def calls_of(message: Message) -> list[ToolCall]:
 
 
 def call_ids(messages: Sequence[Message]) -> set[str]:
-    """Every call id of these messages."""
-    return {part.id for message in messages for part in message.parts if type(part) is ToolCall}
+    """Every call id of these messages; what only a failed attempt asked for is free to be asked for again."""
+    return {
+        part.id for message in messages if message.replay for part in message.parts if type(part) is ToolCall
+    }
 
 
 def has_answer(message: Message) -> bool:
