@@ -24,7 +24,7 @@ from turnkeeper.agent.definition import AgentDefinition, Model
 from turnkeeper.app.files import FileStore
 from turnkeeper.app.sealing import Seals
 from turnkeeper.app.system import SystemClock, SystemIds
-from turnkeeper.app.wiring import make_runner, open_model
+from turnkeeper.app.wiring import check_agent, make_runner, open_model
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import ids as id_kinds
 from turnkeeper.conversation.events import ApprovalDecided as ApprovalDecidedEvent
@@ -199,6 +199,8 @@ class Keeper:
             raise SettingInvalid(name="database", why="PostgreSQL is not supported by this version yet")
         agents_path = None if agents is None else Path(agents)
         known = load_agents(agents_path)
+        for definition in known.values():
+            check_agent(definition, agents_path)
         data = None if path is None else Path(path)
         if store is None:
             if data is None:

@@ -14,6 +14,7 @@ from turnkeeper.port.clock import Clock
 from turnkeeper.port.provider import Provider
 from turnkeeper.port.runner import Runner
 from turnkeeper.provider.opening import open_provider
+from turnkeeper.provider.script import load_script
 from turnkeeper.provider.wire import Files
 from turnkeeper.settings import Settings
 
@@ -57,6 +58,19 @@ MAKERS: dict[str, Callable[[AgentDefinition, Path | None, Settings, Clock, Files
     "python": _python_runner,
 }
 """runner of the agents file -> how it is made."""
+
+
+def check_agent(definition: AgentDefinition, path: Path | None) -> None:
+    """Find out now what would otherwise fail at an agent's first turn: its script, function and tools.
+
+    `path` is the agents file. Nothing is called outside and no credential is asked for. Raises ConfigError's kinds.
+    """
+    for model in (definition.model, definition.fallback):
+        if model is not None and model.script is not None:
+            load_script(model.script)
+    if definition.runner == "python":
+        load_agent_function(definition, path=path)
+    load_agent_tools(definition, path=path)
 
 
 def make_runner(

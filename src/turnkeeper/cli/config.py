@@ -85,7 +85,8 @@ def _agents(
     folder: Path, given: Path | None, problems: list[str]
 ) -> tuple[dict[str, dict[str, Any]], Path | None]:
     """Name -> definition without secrets, and the file they stand in."""
-    from turnkeeper.agent.agents_file import load_agent_tools, load_agents
+    from turnkeeper.agent.agents_file import load_agents
+    from turnkeeper.app.wiring import check_agent
 
     file = find_agents(folder, given)
     try:
@@ -95,10 +96,24 @@ def _agents(
         return {}, file
     for definition in definitions.values():
         try:
-            load_agent_tools(definition, path=file)
+            check_agent(definition, file)
         except ConfigError as error:
             problems.append(error.sentence)
+        problems += _missing_credentials(definition)
     return {name: _shown(definition) for name, definition in definitions.items()}, file
+
+
+def _missing_credentials(definition: AgentDefinition) -> list[str]:
+    """The variables and files that an agent's models name and that are not there."""
+    missing = []
+    for model in (definition.model, definition.fallback):
+        if model is None:
+            continue
+        if model.api_key_env is not None and not os.environ.get(model.api_key_env):
+            missing.append(f"[agents.{definition.name}] api_key_env: {model.api_key_env} is not set here.")
+        if model.api_key_file is not None and not Path(model.api_key_file).is_file():
+            missing.append(f"[agents.{definition.name}] api_key_file: {model.api_key_file} is no file.")
+    return missing
 
 
 def _shown(definition: AgentDefinition) -> dict[str, Any]:
