@@ -309,7 +309,7 @@ def _with_attempts(messages: list[Message], history: list[dict[str, Any]]) -> li
 def _part(raw: dict[str, Any], where: str, case: Case) -> Part:
     kind = raw.get("type")
     if kind == "text":
-        return Text(_text(raw.get("text"), f"{where}.text"))
+        return Text(_text(raw.get("text"), f"{where}.text"), bound=_bound(raw, "item_id"))
     if kind == "thinking":
         signature = raw.get("signature")
         return Thinking(

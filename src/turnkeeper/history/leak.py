@@ -35,6 +35,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """What the markup begins with, word for word."""
     evidence: str = ""
     """A pattern that must follow a head; a head alone may be part of a sentence about it."""
+    evidence_chars: int = 1
+    """How much text the pattern needs for a sure answer."""
     ends: bool = True
     """Whether a head at the very end of the text, or followed only by blanks, is evidence enough."""
     starts_text: bool = False
@@ -118,24 +120,28 @@ DIALECTS: Final = (
         name="deepseek",
         heads=("<|tool_calls_begin|>", "<|tool_call_begin|>", "<|tool_sep|>", "<|tool_outputs_begin|>"),
         evidence=_NOT_PROSE,
+        evidence_chars=2,
         mentions=("tool_calls_begin", "tool_call_begin", "tool_sep", "tool▁call"),
     ),
     Dialect(
         name="kimi",
         heads=("<|tool_calls_section_begin|>", "<|tool_call_argument_begin|>"),
         evidence=_NOT_PROSE,
+        evidence_chars=2,
         mentions=("tool_calls_section", "tool_call_argument"),
     ),
     Dialect(
         name="kimi",
         heads=("<|open|>", "<|sep|>", "<|close|>"),
         evidence=_NOT_PROSE,
+        evidence_chars=2,
         mentions=("<|open|>", "<|sep|>"),
     ),
     Dialect(
         name="harmony",
         heads=("<|channel|>", "<|start|>", "<|message|>", "<|call|>", "<|constrain|>"),
         evidence=_NOT_PROSE,
+        evidence_chars=2,
         mentions=("harmony", "<|channel", "<|start", "<|message", "<|call"),
     ),
     Dialect(
@@ -158,7 +164,13 @@ DIALECTS: Final = (
         evidence=r"\s*(?:\[|\{|[\w.-]{1,64}\s*(?:\[ARGS\]|\[CALL_ID\]|\{))",
         mentions=("tool_calls",),
     ),
-    Dialect(name="llama", heads=("<|python_tag|>",), evidence=_NOT_PROSE, mentions=("python_tag",)),
+    Dialect(
+        name="llama",
+        heads=("<|python_tag|>",),
+        evidence=_NOT_PROSE,
+        evidence_chars=2,
+        mentions=("python_tag",),
+    ),
 )
 
 
@@ -271,7 +283,8 @@ class LeakScanner:
         """Markup inside the fence that is open now: fenced, unless the fence never closes."""
         self._line_start = True
         self._line_head = ""
-        """The line so far, while inside a fence."""
+        """The line so far, while inside a fence, and where it begins."""
+        self._line_at = 0
         self._blank_before = False
         self._code_line = False
         self._fence = ""
@@ -328,13 +341,15 @@ class LeakScanner:
     def _scan_fence(self) -> bool:
         end = self._raw.find("\n")
         piece = self._raw if end < 0 else self._raw[: end + 1]
+        if not self._line_head:
+            self._line_at = self._base
         if len(self._line_head) < _LINE_START_CHARS_MAX:
             self._line_head += piece
         if self._in_open_fence is None:
             for head in _HEADS:
                 at = self._line_head.find(head.text)
                 if at >= 0 and not head.at_line_start and not head.dialect.starts_text:
-                    self._in_open_fence = Leak(head.dialect.name, self._base)
+                    self._in_open_fence = Leak(head.dialect.name, self._line_at + at)
                     break
         if end >= 0 or self._ended:
             line = self._line_head.strip()
@@ -494,7 +509,8 @@ class LeakScanner:
             return _NONE
         after = at + len(text)
         window = raw[after : after + EVIDENCE_CHARS]
-        if window and head.evidence.match(window) is not None:
+        enough = self._ended or len(window) >= head.dialect.evidence_chars
+        if window and enough and head.evidence.match(window) is not None:
             self._found = Leak(head.dialect.name, self._base + at)
             return _LEAK
         if self._ended:

@@ -11,6 +11,7 @@ becomes a notice where it came in, never a second result and never a change of w
 from __future__ import annotations
 
 import re
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -28,6 +29,8 @@ from turnkeeper.history.row import (
     Row,
     Rows,
     Run,
+    client_calls,
+    is_other_reply,
     with_parts,
 )
 from turnkeeper.history.shape import TURNKEEPER
@@ -50,12 +53,44 @@ class _Slot:
         """Place of the row that the result came from, or of the call if that is later."""
         self.moved = False
 
-    def quality(self) -> int:
-        """How good the present result is: none 0, synthetic 1, an error 2, a real one 3."""
-        return 0 if self.result is None else _quality(self.result)
+
+class _Group:
+    """The calls of one message that have the same id, the first without a result in front."""
+
+    __slots__ = ("slots", "waiting")
+
+    def __init__(self) -> None:
+        self.slots: list[_Slot] = []
+        self.waiting: deque[_Slot] = deque()
+
+    def add(self, slot: _Slot) -> None:
+        self.slots.append(slot)
+        self.waiting.append(slot)
+
+    def next(self, name: str | None) -> _Slot | None:
+        """The call that a result belongs to: in order, but one of the tool that the result names if there is one."""
+        while self.waiting and self.waiting[0].result is not None:
+            self.waiting.popleft()
+        if not self.waiting:
+            return None
+        if name and self.waiting[0].call.name != name:
+            for slot in self.waiting:
+                if slot.result is None and slot.call.name == name:
+                    return slot
+        return self.waiting[0]
+
+    def worst(self) -> _Slot:
+        """The slot that a further result would improve, if any."""
+        if len(self.slots) > _COMPARED_MAX:
+            return self.slots[-1]
+        return min(self.slots, key=lambda slot: 0 if slot.result is None else _quality(slot.result))
+
+
+_COMPARED_MAX = 64
 
 
 def _quality(result: ToolResult) -> int:
+    """How much a result is worth: a synthetic one 1, an error 2, a real one 3."""
     return 1 if result.synthetic else 2 if result.is_error else 3
 
 
@@ -75,7 +110,7 @@ def is_paired(rows: Rows) -> bool:
         if expected is not None:
             return False
         if role == ASSISTANT:
-            calls = [part.id for part in row.message.parts if type(part) is ToolCall and not part.server_side]
+            calls = [call.id for call in client_calls(row.message)]
             expected = calls or None
     return expected is None
 
@@ -92,15 +127,15 @@ class _Pairing:
         self.rows = rows
         self.run = run
         self.slots: dict[int, list[_Slot]] = {}
-        self.newest: dict[str, list[_Slot]] = {}
-        """By call id: the slots of the newest message that used it."""
+        self.newest: dict[str, _Group] = {}
+        """By call id: the calls of the newest message that used it."""
         self.early: list[tuple[int, Row, ToolResult]] = []
         """Results that stand before any call of theirs, since the last message of the assistant."""
         self.notices: dict[int, list[Row]] = {}
         self.last_answer = -1
         self.last_user = -1
-        self._latest: list[_Slot] = []
-        """The slots of the newest message of the assistant."""
+        self._latest = _Group()
+        """The calls of the newest message of the assistant, whatever their ids."""
 
     def rebuild(self) -> Rows:
         for i, row in enumerate(self.rows):
@@ -120,61 +155,68 @@ class _Pairing:
 
     def _meet_calls(self, i: int, row: Row) -> None:
         self.last_answer = i
-        self._latest = []
-        calls = [part for part in row.message.parts if type(part) is ToolCall and not part.server_side]
+        self._latest = _Group()
+        calls = client_calls(row.message)
         if not calls:
             self._drop_early()
             return
-        slots = [_Slot(i, call) for call in calls]
-        self.slots[i] = self._latest = slots
-        fresh: dict[str, list[_Slot]] = {}
-        for slot in slots:
-            fresh.setdefault(slot.call.id, []).append(slot)
+        self.slots[i] = [_Slot(i, call) for call in calls]
+        fresh: dict[str, _Group] = {}
+        for slot in self.slots[i]:
+            fresh.setdefault(slot.call.id, _Group()).add(slot)
+            self._latest.add(slot)
         self.newest.update(fresh)
         early, self.early = self.early, []
         for at, source, result in early:
-            waiting = [slot for slot in fresh.get(result.tool_call_id, ()) if slot.result is None]
-            if waiting:
-                self._fill(waiting[0], at, source, result)
+            group = fresh.get(result.tool_call_id)
+            waiting = group.next(result.name) if group is not None else None
+            if waiting is not None:
+                self._fill(waiting, at, source, result)
             else:
                 self.early.append((at, source, result))
         self._drop_early()
 
     def _drop_early(self) -> None:
-        for at, source, result in self.early:
-            if not self._note_earlier(at, source, result):
-                why = f"a result without a call: {result.tool_call_id or 'no id'}"
-                self.run.note(source, RULE, DROPPED, why)
+        for _at, source, result in self.early:
+            self.run.note(source, RULE, DROPPED, f"a result without a call: {result.tool_call_id or 'no id'}")
         self.early = []
 
     def _place(self, i: int, row: Row, result: ToolResult) -> None:
-        slots = self.newest.get(result.tool_call_id)
-        if slots is None and not result.tool_call_id:
-            slots = [slot for slot in self._latest if slot.result is None] or None
-        if slots is None:
-            self.early.append((i, row, result))
+        group = self.newest.get(result.tool_call_id)
+        if group is None and not result.tool_call_id and self._latest.next(result.name) is not None:
+            group = self._latest  # a result without an id answers the calls before it in their order
+        if group is None:
+            if not self._note_earlier(i, row, result):
+                self.early.append((i, row, result))
             return
-        open_slots = [slot for slot in slots if slot.result is None]
-        if open_slots:
-            named = [slot for slot in open_slots if result.name and slot.call.name == result.name]
-            slot = (named or open_slots)[0]
-            if self.last_answer > slot.row < self.last_user:
-                self._notice(i, row, slot.call.name, result)
+        slot = group.next(result.name)
+        if slot is not None:
+            if self._is_late(slot):
+                self._settle_late(i, row, slot.call.name, None, result)
             else:
                 self._fill(slot, i, row, result)
             return
         # All calls of this id have a result: the better one wins while nobody has read the other.
-        slot = min(slots, key=lambda s: s.quality())
+        slot = group.worst()
         if self.last_answer > slot.at:
             self._settle_late(i, row, slot.call.name, slot.result, result)
-        elif _quality(result) > slot.quality():
+        elif slot.result is None or _quality(result) > _quality(slot.result):
             if slot.source is not None:
-                self.run.note(slot.source, RULE, DROPPED, f"a better result of {result.tool_call_id} follows")
+                self.run.note(slot.source, RULE, DROPPED, f"a better result of {slot.call.id} follows")
             self._fill(slot, i, row, result)
         else:
-            self.run.note(row, RULE, DROPPED, f"a second result of {result.tool_call_id}")
+            self.run.note(row, RULE, DROPPED, f"a second result of {slot.call.id}")
+
+    def _is_late(self, slot: _Slot) -> bool:
+        """Whether a request was answered after the call: then it was sent with a result of our own."""
+        if self.last_answer <= slot.row:
+            return False
+        answer = self.rows[self.last_answer].message
+        return slot.row < self.last_user or is_other_reply(self.rows[slot.row].message, answer)
 
     def _fill(self, slot: _Slot, at: int, source: Row, result: ToolResult) -> None:
+        if result.tool_call_id != slot.call.id:
+            result = msgspec.structs.replace(result, tool_call_id=slot.call.id, block=msgspec.UNSET)
         slot.result, slot.source, slot.at = result, source, max(at, slot.row)
         slot.moved = at != slot.row + 1
 
@@ -229,7 +271,7 @@ class _Pairing:
             gone = {id(slot.call) for slot in repeats}
             self.run.note(row, RULE, DROPPED, "the same call arrived twice in one message")
             row = with_parts(row, tuple(part for part in row.message.parts if id(part) not in gone))
-            slots = [slot for slot in slots if slot not in repeats]
+            slots = [slot for slot in slots if id(slot.call) not in gone]
         results: list[ToolResult] = []
         sources: dict[str, None] = {}
         first: Row | None = None
@@ -275,16 +317,17 @@ class _Pairing:
 
 def _find_repeats(slots: list[_Slot]) -> list[_Slot]:
     """Calls without a result that repeat an earlier one of the same message word for word, id and all."""
+    if all(slot.result is not None for slot in slots):
+        return []
     repeats: list[_Slot] = []
-    for k, slot in enumerate(slots):
-        if k == 0 or slot.result is not None or not slot.call.id:
-            continue
+    seen: dict[tuple[str, str], list[Json]] = {}
+    for slot in slots:
         call = slot.call
-        if any(
-            s.call.id == call.id and s.call.name == call.name and s.call.arguments == call.arguments
-            for s in slots[:k]
-        ):
+        earlier = seen.setdefault((call.id, call.name), [])
+        if slot.result is None and call.id and call.arguments in earlier[:_COMPARED_MAX]:
             repeats.append(slot)
+        else:
+            earlier.append(call.arguments)
     return repeats
 
 
@@ -404,8 +447,7 @@ def say_that_interrupted_is_unknown(rows: Rows, run: Run) -> Rows:
 def _call_names(rows: Rows, i: int) -> dict[int, str]:
     if i == 0 or rows[i - 1].message.role != ASSISTANT:
         return {}
-    calls = [p for p in rows[i - 1].message.parts if type(p) is ToolCall and not p.server_side]
-    return {k: call.name for k, call in enumerate(calls)}
+    return {k: call.name for k, call in enumerate(client_calls(rows[i - 1].message))}
 
 
 def _as_unknown(result: ToolResult, name: str, run: Run) -> ToolResult:
@@ -454,8 +496,7 @@ def earlier_calls(rows: Rows) -> dict[str, EarlierCall]:
     for i in range(len(rows) - 1):
         if rows[i].message.role != ASSISTANT or rows[i + 1].message.role != TOOL:
             continue
-        calls = [p for p in rows[i].message.parts if type(p) is ToolCall and not p.server_side]
-        for call, result in zip(calls, rows[i + 1].message.parts, strict=False):
+        for call, result in zip(client_calls(rows[i].message), rows[i + 1].message.parts, strict=False):
             if type(result) is ToolResult:
                 known[call.id] = EarlierCall(call.name, result)
     return known

@@ -130,6 +130,11 @@ def blank(text: str) -> bool:
     return not text or text.isspace()
 
 
+def is_other_reply(first: Message, second: Message) -> bool:
+    """Whether two messages of the assistant are known to answer different requests."""
+    return (first.turn_id, first.round) != (second.turn_id, second.round)
+
+
 def client_calls(message: Message) -> list[ToolCall]:
     """The calls that we run, not the provider."""
     return [part for part in message.parts if type(part) is ToolCall and not part.server_side]

@@ -32,7 +32,9 @@ from turnkeeper.history.row import (
     Rows,
     Run,
     blank,
+    client_calls,
     is_bound,
+    is_other_reply,
     unbound,
     with_parts,
 )
@@ -316,16 +318,19 @@ def keep_one_summary(rows: Rows, run: Run) -> Rows:
 
 
 def merge_neighbours(rows: Rows, run: Run) -> Rows:
-    """Neighbours of one side become one message; none is deleted to make sides alternate (A5, B1, C8, 1g.1)."""
+    """Neighbours of one side become one message; none is deleted to make sides alternate (A5, B1, C8, 1g.1).
+
+    An answer to a later request does not join a message whose calls are open: their results come between.
+    """
     for i in range(1, len(rows)):
-        if rows[i].message.role == rows[i - 1].message.role:
+        if rows[i].message.role == rows[i - 1].message.role and not _stands_apart(rows[i - 1], rows[i]):
             break
     else:
         return rows
     out = rows[:i]
     for j in range(i, len(rows)):
         row, last = rows[j], out[-1]
-        if row.message.role != last.message.role:
+        if row.message.role != last.message.role or _stands_apart(last, row):
             out.append(row)
             continue
         if row.message.role != TOOL:
@@ -334,6 +339,14 @@ def merge_neighbours(rows: Rows, run: Run) -> Rows:
             )
         out[-1] = _merged(last, row)
     return out
+
+
+def _stands_apart(first: Row, second: Row) -> bool:
+    return (
+        first.message.role == ASSISTANT
+        and is_other_reply(first.message, second.message)
+        and bool(client_calls(first.message))
+    )
 
 
 def _merged(first: Row, second: Row) -> Row:
@@ -416,24 +429,38 @@ def _same_part(a: Part, b: Part) -> bool:
 
 
 def put_calls_last(rows: Rows, run: Run) -> Rows:
-    """Nothing may follow the last call of an assistant's message (wire rule A4, a recorded 400)."""
+    """Words stand before the calls of a message, and nothing behind the last one (wire rule A4, a recorded 400).
+
+    Reasoning between two calls stays where it is: its provider wants it back in its place (A15).
+    """
     out: Rows | None = None
     for i, row in enumerate(rows):
         if row.message.role != ASSISTANT:
             continue
         parts = row.message.parts
-        if len(parts) < 2 or type(parts[-1]) is ToolCall:
+        if len(parts) < 2:
             continue
-        calls = [part for part in parts if type(part) is ToolCall and not part.server_side]
-        if not calls:
+        first = last = -1
+        words_after = False
+        for k, part in enumerate(parts):
+            if type(part) is ToolCall and not part.server_side:
+                if first < 0:
+                    first = k
+                last = k
+            elif first >= 0 and type(part) is not Thinking:
+                words_after = True
+        if first < 0 or (last == len(parts) - 1 and not words_after):
             continue
-        first = parts.index(calls[0])
-        last = max(k for k, part in enumerate(parts) if type(part) is ToolCall and not part.server_side)
-        after = parts[last + 1 :]
+        moved: list[Part] = []
+        kept: list[Part] = []
+        for k in range(first, len(parts)):
+            part = parts[k]
+            stays = (type(part) is ToolCall and not part.server_side) or (type(part) is Thinking and k < last)
+            (kept if stays else moved).append(part)
         if out is None:
             out = list(rows)
-        out[i] = with_parts(row, parts[:first] + after + parts[first : last + 1])
-        run.note(row, "calls_last", MOVED, "text that stood after a call now stands before it")
+        out[i] = with_parts(row, (*parts[:first], *moved, *kept))
+        run.note(row, "calls_last", MOVED, "what stood after a call now stands before the calls")
     return rows if out is None else out
 
 
@@ -447,6 +474,9 @@ def fill_or_drop_the_empty(rows: Rows, run: Run) -> Rows:
     for i, row in enumerate(rows):
         new: Row | None = row
         if row.message.role == TOOL:
+            if not row.message.parts:
+                run.note(row, "nothing_empty", DROPPED, "a tool's message without a result")
+                new = None
             for part in row.message.parts:
                 if type(part) is ToolResult and _is_empty(part.content):
                     new = _filled(row, run)

@@ -109,6 +109,14 @@ def _messages(feed: Feed, encoded: Encoded | None) -> list[Json]:
     return shown
 
 
+_BOUND_SHOWN = ("item_id", "summary", "encrypted_content", "thought_signature")
+"""Provider-bound values that a report shows, so that a feed read back is the same feed."""
+
+
+def _bound(part: Text | Thinking | ToolCall) -> dict[str, Json]:
+    return {name: part.bound[name] for name in _BOUND_SHOWN if name in part.bound} if part.bound else {}
+
+
 def _call(part: ToolCall, wire: str) -> Json:
     return {
         "type": "tool_call",
@@ -116,6 +124,7 @@ def _call(part: ToolCall, wire: str) -> Json:
         "original_id": part.id,
         "name": part.name,
         "arguments": part.arguments,
+        **_bound(part),
     }
 
 
@@ -134,12 +143,12 @@ def _result(part: ToolResult, wire: str) -> Json:
 
 def _part(part: Any) -> Json:
     if isinstance(part, Text):
-        return {"type": "text", "text": part.text}
+        return {"type": "text", "text": part.text, **_bound(part)}
     if isinstance(part, Thinking):
         shown: dict[str, Json] = {"type": "thinking", "text": part.text}
         if part.signature is not None:
             shown["signature"] = part.signature
-        return shown
+        return {**shown, **_bound(part)}
     if isinstance(part, Attachment):
         kind = "image" if part.media_type.startswith("image/") else "file"
         return {"type": kind, "ref": part.attachment_id, **({"name": part.name} if part.name else {})}

@@ -1,0 +1,60 @@
+"""Texts with leaked markup, by dialect, and texts that only look like it."""
+
+from __future__ import annotations
+
+NS = "antml" + ":"
+
+LEAKS = {
+    "invoke with a stray word": 'Reading it.\ncourt\n<invoke name="Read">\n<parameter name="p">a</parameter>\n</invoke>',
+    "invoke alone": '<invoke name="Bash"><parameter name="command">ls</parameter></invoke>',
+    "invoke, cut": 'Let me look.\n\ncount\n<invoke name="Read">\n<param',
+    "invoke with a name space": f'<{NS}function_calls>\n<{NS}invoke name="x">\n</{NS}invoke>',
+    "parameter after a stray word": 'call\n<parameter name="command">ls</parameter>\n</invoke>',
+    "lone closing invoke": "Here is the file.\n</invoke>",
+    "function_calls": '<function_calls>\n<invoke name="x">',
+    "tool_call with json": 'Sure.\n<tool_call>\n{"name": "ls", "arguments": {}}\n</tool_call>',
+    "tool_call with arg_key": "<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a</arg_value>\n</tool_call>",
+    "tool_call, cut at once": "I will look.\n<tool_call>",
+    "lone closing tool_call": "Checking.\n</tool_call>",
+    "naked function": "Checking.\n<function=Bash>\n<parameter=command>\npwd\n</parameter>\n</function>\n</tool_call>",
+    "parameter only": "<parameter=command>\npwd\n</parameter>",
+    "dsml full width": '<\uff5cDSML\uff5ctool_calls>\n<\uff5cDSML\uff5cinvoke name="exec">',
+    "dsml double bar sign": "hello<\u2016DSML\u2016tool_calls>world",
+    "dsml ascii": "<|DSML|tool_calls>",
+    "dsml two bars": "<||DSML||invoke name='x'>",
+    "dsml closing": "done</\uff5cDSML\uff5cinvoke>",
+    "deepseek": "<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>function",
+    "kimi section": "<|tool_calls_section_begin|><|tool_call_begin|>functions.x:0",
+    "kimi open sep": 'Fine.\n<|open|>toolscall tool="StrReplace" index="1"<|sep|><|open|>argument key="path"',
+    "harmony channel": "<|channel|>commentary to=functions.ls<|message|>{}",
+    "harmony bare": "analysisThe user wants a file.assistantfinalHere it is.",
+    "harmony bare call": "Let me see.assistantcommentary to=functions.ls json{}",
+    "harmony end": "Done.<|call|>",
+    "mistral": '[TOOL_CALLS][{"name": "ls", "arguments": {}}]',
+    "mistral new": "[TOOL_CALLS]ls[ARGS]{}",
+    "llama": '<|python_tag|>{"name": "x"}',
+    "minimax": '<minimax:tool_call>\n<invoke name="x">',
+    "in the middle of a line": 'I read it: <tool_call>{"name": "ls"}</tool_call> and so on',
+    "after a closed fence": '```\nx\n```\n<tool_call>\n{"name": "ls"}',
+    "after a lone backtick": 'the ` sign\n<tool_call>\n{"name": "ls"}',
+}
+
+CONTROLS = {
+    "plain": "All is well. 2 < 3, a <b>bold</b> word.",
+    "fenced": 'Models write:\n```xml\n<tool_call>\n{"name": "ls"}\n</tool_call>\n```\nthat is all.',
+    "fenced with tildes": '~~~\n<invoke name="x">\n~~~',
+    "fence of four": '````\n```\n<tool_call>\n{"a": 1}\n```\n````\n',
+    "inline code": 'Qwen wraps calls in `<tool_call>{"name": 1}</tool_call>` tags.',
+    "inline code with two ticks": 'It writes ``<invoke name="x">`` with a ` in it.',
+    "quoted block": '> <tool_call>\n> {"name": "ls"}\nThat is what leaked.',
+    "indented code": 'An example:\n\n    <tool_call>\n    {"name": "ls"}\n\nDone.',
+    "a sentence about the tag": "The <tool_call> tag is what Qwen uses, and </tool_call> closes it here.",
+    "a sentence about a token": 'The <|channel|> token, <|message|>, and "<|call|>" belong to harmony.',
+    "html": '<div class="call"><parameter name="x"></div> count <function>',
+    "generics": "List<function> and Map<string, parameter=1>",
+    "the word analysis": "analysis of the data shows growth.",
+    "a line that says call": "call\nme tomorrow",
+    "a court": "court\n<b>adjourned</b>",
+    "empty": "",
+    "less than": "<",
+}
