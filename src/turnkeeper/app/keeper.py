@@ -548,7 +548,10 @@ class Keeper:
         Errors: KeyMalformed, NothingToSend, PartInvalid, TextTooLong, KeyInFlight, KeyReused, QueueFull,
         Stopping, StoreBusy, StoreFull, NotFound. After an error nothing is stored.
         """
-        conversation = await self._in(principal, Right.WRITE, conversation_id)
+        known = self.dispatcher.known(conversation_id)
+        conversation = known or await self.store.conversation(conversation_id)
+        authorise(principal, Right.WRITE, conversation)
+        assert conversation is not None
         if not (0 < len(key) <= self.settings.key_chars_max) or not all("!" <= c <= "~" for c in key):
             raise KeyMalformed(max_chars=self.settings.key_chars_max)
         parts = await self._check_parts(principal, parts)
@@ -569,6 +572,8 @@ class Keeper:
 
     def _check_options(self, options: dict[str, Any]) -> None:
         """Options are kept and encoded again and again: they have a bound in size and in depth."""
+        if not options:
+            return
         level: list[Any] = [options]
         for _ in range(self.settings.options_depth_max + 1):
             inner = [value.values() if isinstance(value, dict) else value for value in level]
@@ -578,7 +583,7 @@ class Keeper:
                 f"The options are nested too deeply; the limit (options_depth_max) is "
                 f"{self.settings.options_depth_max}."
             )
-        size = len(codec.encode(options)) if options else 0
+        size = len(codec.encode(options))
         if size > self.settings.options_bytes_max:
             raise BadInput(
                 f"The options are {size} bytes long; the limit (options_bytes_max) is "

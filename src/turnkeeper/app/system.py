@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 
-from turnkeeper.conversation.ids import ENTROPY_BYTES, make_id
+from turnkeeper.conversation.ids import ENTROPY_BYTES, id_of
 
 
 class SystemClock:
@@ -26,18 +26,26 @@ class SystemClock:
 
 
 class SystemIds:
-    """Ids from the clock and the system's randomness; within this process they only grow."""
+    """Ids from the clock and the system's randomness; within this process they only grow.
+
+    Within one millisecond the next id is the last one plus a random step, so that nobody can guess it.
+    """
 
     def __init__(self) -> None:
-        self._last: dict[str, str] = {}
+        self._last = 0
+        self._chance = b""
+
+    def _random(self, size: int) -> int:
+        """A random number of `size` bytes; the system is asked for many at a time."""
+        if len(self._chance) < size:
+            self._chance = os.urandom(4096)
+        taken, self._chance = self._chance[:size], self._chance[size:]
+        return int.from_bytes(taken, "big")
 
     def make(self, prefix: str) -> str:
         """A new id that sorts after all that were made here before."""
-        made = make_id(prefix, time.time(), os.urandom(ENTROPY_BYTES))
-        last = self._last.get(prefix, "")
-        at = time.time()
-        while made <= last:
-            at += 0.001
-            made = make_id(prefix, at, os.urandom(ENTROPY_BYTES))
-        self._last[prefix] = made
-        return made
+        number = int(time.time() * 1000) << 80 | self._random(ENTROPY_BYTES)
+        if number <= self._last:
+            number = self._last + 1 + self._random(5)
+        self._last = number
+        return id_of(prefix, number)

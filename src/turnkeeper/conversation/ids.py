@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_BITS: Final = (1 << 128) - 1
 
 ENTROPY_BYTES: Final = 10
 
@@ -24,14 +24,17 @@ CALL: Final = "call"
 
 
 def make_id(prefix: str, at: float, entropy: bytes) -> str:
-    """An id such as `t_01jd7m9q3w5v8x2c4b6n1m0k9h`.
+    """An id such as `t_0194e1f0c2a84c1d9b0e7f3a5d6c8b21`.
 
     `at` is Unix time in seconds; `entropy` is exactly 10 bytes.
     """
     assert len(entropy) == ENTROPY_BYTES
-    number = (int(at * 1000) & ((1 << 48) - 1)) << 80 | int.from_bytes(entropy, "big")
-    digits = [ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5)]
-    return f"{prefix}_{''.join(digits)}"
+    return id_of(prefix, int(at * 1000) << 80 | int.from_bytes(entropy, "big"))
+
+
+def id_of(prefix: str, number: int) -> str:
+    """The id of a 128-bit number; greater numbers give greater ids."""
+    return f"{prefix}_{number & _BITS:032x}"
 
 
 def approval_id(turn_id: str, round_number: int, index: int) -> str:

@@ -12,6 +12,9 @@ import hashlib
 import re
 from collections.abc import Iterable
 
+MASK_BEGINS = "[secret:"
+"""How every token begins that stands in a secret's place."""
+
 SECRET_CHARS_MIN = 8
 """A configured secret shorter than this is not searched for: it would be found everywhere."""
 
@@ -57,7 +60,7 @@ class Masker:
         found: dict[str, str] = {}
 
         def token(secret: bytes) -> bytes:
-            name = f"[secret:{hashlib.sha256(secret).hexdigest()[:8]}]"
+            name = f"{MASK_BEGINS}{hashlib.sha256(secret).hexdigest()[:8]}]"
             found[name] = secret.decode("utf-8", "replace")
             return name.encode()
 

@@ -25,10 +25,14 @@ from turnkeeper.conversation import codec
 from turnkeeper.conversation import ids as id_kinds
 from turnkeeper.conversation.events import (
     Body,
+    ConversationArchived,
+    ConversationDeleted,
     ConversationRenamed,
     ConversationRestored,
     Draft,
     Event,
+    LanePaused,
+    LaneResumed,
     MessageAppended,
     ReceiptMoved,
     RoundFinished,
@@ -45,7 +49,7 @@ from turnkeeper.conversation.events import (
     TurnStarted,
     Unknown,
 )
-from turnkeeper.conversation.masking import Masker
+from turnkeeper.conversation.masking import MASK_BEGINS, Masker
 from turnkeeper.conversation.messages import NOTICE, USER, Message
 from turnkeeper.conversation.parts import Part, Text, plain_text
 from turnkeeper.conversation.turns import (
@@ -129,6 +133,17 @@ class Sealing(Protocol):
 
 UNMASKED = (TurnStarted, TurnMoved, SteerTaken, SteerReturned, TurnRequeued, RoundStarted, RoundFinished)
 """Kinds in which nobody's words stand."""
+
+
+CONVERSATION_CHANGES: dict[type[Body | Unknown], Callable[[Event, Any], dict[str, Any]]] = {
+    ConversationRenamed: lambda event, body: {"title": body.title},
+    ConversationArchived: lambda event, body: {"archived": body.archived},
+    ConversationDeleted: lambda event, body: {"deleted_at": event.at},
+    ConversationRestored: lambda event, body: {"deleted_at": None},
+    LanePaused: lambda event, body: {"paused": body.reason},
+    LaneResumed: lambda event, body: {"paused": None},
+}
+"""What an event changes in the copy of its conversation that a loaded lane keeps."""
 
 
 class LaneActor:
@@ -249,6 +264,11 @@ class Dispatcher:
                 return
             if actor.idle:
                 del self._lanes[conversation_id]
+
+    def known(self, conversation_id: str) -> Conversation | None:
+        """The conversation as of its newest commit, if its lane is loaded here."""
+        actor = self._lanes.get(conversation_id)
+        return None if actor is None else actor.conversation
 
     def adopt(self, conversation: Conversation) -> None:
         """A conversation that was made just now has an empty lane."""
@@ -477,7 +497,9 @@ class Dispatcher:
         for event in events:
             body = event.body
             turn_id = event.turn_id
-            actor.conversation = replace(actor.conversation, last_seq=event.seq)
+            change = CONVERSATION_CHANGES.get(type(body))
+            more = {} if change is None else change(event, body)
+            actor.conversation = replace(actor.conversation, last_seq=event.seq, **more)
             if turn_id is None:
                 continue
             if isinstance(body, Submitted):
@@ -569,7 +591,7 @@ class Dispatcher:
         """The task of a running turn: run, then end it. It never ends without the lane being told."""
         outcome: Outcome
         try:
-            if self._seals is not None:
+            if self._seals is not None and MASK_BEGINS in plain_text(running.offer.request.parts):
                 running.sealed = await self._seals.of(running.fence.turn_id)
             runner = self._runner_of(running.offer.request.agent)
             outcome = await runner.run(running)
@@ -856,9 +878,6 @@ class Dispatcher:
             events = await self.store.commit(batch)
             self._remember(actor, events)
             self.broadcast.publish(conversation_id, events)
-            for event in events:
-                if isinstance(event.body, ConversationRenamed):
-                    actor.conversation = replace(actor.conversation, title=event.body.title)
             return events
 
     async def close_conversation(self, conversation_id: str, deleted: Draft) -> None:

@@ -229,8 +229,20 @@ def submit(lane: Lane, told: i.Submit, now: float, effects: Effects) -> Lane:
             Say(turn_id=slot.turn_id, outcome="started", position=None),
         )
         return _start(lane, slot, now, effects)
+    if mode is not Mode.INTERRUPT:
+        position = len(lane.queue) + 1
+        effects += (
+            Journal(
+                body=replace(body, place=slot.place, position=position),
+                turn_id=slot.turn_id,
+                attempt=1,
+                actor=told.actor,
+            ),
+            Say(turn_id=slot.turn_id, outcome="queued", position=position),
+        )
+        return replace(lane, queue=(*lane.queue, slot))
     order = list(lane.queue)
-    index = _after_interrupts(lane.queue) if mode is Mode.INTERRUPT else len(order)
+    index = _after_interrupts(lane.queue)
     order.insert(index, slot)
     # The newcomer's place goes into its own event; only the others' places are moves.
     moves: Effects = []
@@ -247,7 +259,7 @@ def submit(lane: Lane, told: i.Submit, now: float, effects: Effects) -> Lane:
     effects += [m for m in moves if not (isinstance(m, Journal) and m.turn_id == slot.turn_id)]
     effects.append(Say(turn_id=slot.turn_id, outcome="queued", position=index + 1))
     lane = replace(lane, queue=queue)
-    if mode is Mode.INTERRUPT and lane.holder is not None:
+    if lane.holder is not None:
         return _stop(lane, "interrupted", now, effects)
     return lane
 
