@@ -13,7 +13,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from itertools import accumulate
 from pathlib import Path
 from types import UnionType
 from typing import Any, BinaryIO, Final, Generic, TypeVar, get_args, get_origin
@@ -25,7 +24,7 @@ from turnkeeper.transcript.record import Counters
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-CHUNK_BYTES: Final = 4 * 1024 * 1024
+CHUNK_BYTES: Final = 256 * 1024
 """How much is decoded at once."""
 LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Longest line that is held; a longer one is counted as malformed and passed over."""
@@ -83,48 +82,55 @@ class LineReader(Generic[R]):
 
     def read(self, stream: BinaryIO, *, start: int = 0, limit: int | None = None) -> Iterator[Batch[R]]:
         """Batches of rows from `start` (the stream stands there already) for at most `limit` bytes."""
-        base = start
-        self.consumed = start
-        held = b""
+        buffer = bytearray(self._chunk_bytes)
+        view = memoryview(buffer)
+        filled = 0
+        base = self.consumed = start
         dropping = False
         left = self._bytes_max if limit is None else limit
         while True:
-            try:
-                fresh = stream.read(min(self._chunk_bytes, left)) if left > 0 else b""
-            except (zstandard.ZstdError, EOFError):
-                self._counters.cut_off = True
-                fresh = b""
-            if not fresh:
+            if filled == len(buffer):
+                if dropping or len(buffer) >= self._line_bytes_max:
+                    # A line that cannot be held: its bytes are let go of until its end comes.
+                    base += filled
+                    filled, dropping = 0, True
+                else:
+                    grown = bytearray(min(2 * len(buffer), self._line_bytes_max))
+                    grown[:filled] = buffer
+                    view.release()
+                    buffer, view = grown, memoryview(grown)
+            count = self._take(stream, view[filled : filled + max(0, min(len(buffer) - filled, left))])
+            if not count:
+                if left <= 0 and limit is None:
+                    self._counters.cut_off = True
                 break
-            left -= len(fresh)
-            if left <= 0 and limit is None:
-                self._counters.cut_off = True
-            end = fresh.rfind(b"\n") + 1
+            left -= count
+            end = buffer.rfind(b"\n", filled, filled + count) + 1
+            filled += count
             if end == 0:
-                if dropping:
-                    base += len(fresh)
-                    continue
-                held += fresh
-                if len(held) > self._line_bytes_max:
-                    base += len(held)
-                    held, dropping = b"", True
                 continue
+            first = 0
             if dropping:
-                first = fresh.find(b"\n") + 1
+                first = buffer.index(b"\n") + 1
                 self._counters.malformed += 1
-                base += first
-                fresh, end, dropping = fresh[first:], end - first, False
-            block = held + fresh[:end] if held else fresh[:end]
-            held = fresh[end:]
-            if block:
-                yield self._decode(block, base)
-                base += len(block)
+                dropping = False
+            if end > first:
+                yield self._decode(buffer, view, first, end, base)
+            base += end
+            filled -= end
+            buffer[:filled] = buffer[end : end + filled]
             self.consumed = base
-        if held:
-            yield from self._tail(held, base)
-        elif dropping:
-            self._counters.torn_tail = True
-            self._counters.torn_at = self.consumed
+        if dropping:
+            self._counters.torn_tail, self._counters.torn_at = True, self.consumed
+        elif filled:
+            yield from self._tail(bytes(view[:filled]), base)
+
+    def _take(self, stream: BinaryIO, room: memoryview) -> int:
+        try:
+            return stream.readinto(room) if room else 0  # type: ignore[attr-defined]
+        except (zstandard.ZstdError, EOFError):
+            self._counters.cut_off = True
+            return 0
 
     def _tail(self, held: bytes, base: int) -> Iterator[Batch[R]]:
         if self._whole:
@@ -140,25 +146,27 @@ class LineReader(Generic[R]):
         self._counters.torn_tail = True
         self._counters.torn_at = base
 
-    def _decode(self, block: bytes, base: int) -> Batch[R]:
-        lines = block.split(b"\n")
+    def _decode(self, buffer: bytearray, view: memoryview, first: int, end: int, base: int) -> Batch[R]:
+        """The rows of whole lines `buffer[first:end]`; `buffer` begins at the byte `base` of the file."""
         try:
-            rows = self._decoder.decode_lines(block)
+            rows = self._decoder.decode_lines(view[first:end])
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-            return self._one_by_one(lines, base)
-        offsets = list(accumulate([len(line) + 1 for line in lines[:-1]], initial=base))[:-1]
-        if len(rows) == len(offsets) and lines.count(b"") == 1:
-            return Batch(rows, offsets)
-        filled = [offset for offset, line in zip(offsets, lines, strict=False) if line.strip()]
-        if len(rows) == len(filled):
-            return Batch(rows, filled)
-        return self._one_by_one(lines, base)
+            rows = []
+        offsets: list[int] = []
+        at, find = first, buffer.find
+        while at < end:
+            offsets.append(base + at)
+            at = find(b"\n", at, end) + 1
+        if len(rows) != len(offsets):
+            # Something is odd: an empty line, two rows on a line, a row that cannot be read.
+            return self._one_by_one(bytes(view[first:end]), base + first)
+        return Batch(rows, offsets)
 
-    def _one_by_one(self, lines: list[bytes], base: int) -> Batch[R]:
+    def _one_by_one(self, block: bytes, base: int) -> Batch[R]:
         rows: list[R] = []
         offsets: list[int] = []
         decode = self._decoder.decode
-        for line in lines:
+        for line in block.split(b"\n"):
             if line:
                 try:
                     rows.append(decode(line))

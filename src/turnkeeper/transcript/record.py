@@ -45,7 +45,7 @@ ERRORED: Final = "errored"
 """A record's `status` beside `interrupted`: the answer broke off because of an error."""
 
 
-class Record(msgspec.Struct, omit_defaults=True):
+class Record(msgspec.Struct, omit_defaults=True, gc=False):
     """One thing that the transcript holds. `row` is the number of its row in the reading, counted from 0.
 
     `native_id` is the CLI's own id of the row (None in files that have none); `aliases` are further ids
@@ -58,16 +58,16 @@ class Record(msgspec.Struct, omit_defaults=True):
     row: int
     native_id: str | None = None
     turn: str | None = None
+    at: str | float | None = None
+    code: str = ""
+    offset: int = -1
+    """Byte at which the row begins in `Reading.files[file]`; -1 where a row has no byte (a database)."""
     state: str = LIVE
     provenance: str = NATIVE
     status: str | None = None
     queued: bool = False
     images: int = 0
-    code: str = ""
-    at: str | float | None = None
     file: int = 0
-    offset: int = -1
-    """Byte at which the row begins in `Reading.files[file]`; -1 where a row has no byte (a database)."""
     aliases: tuple[str, ...] = ()
 
     @property
@@ -86,7 +86,7 @@ _ROLE: Final = {
 }
 
 
-class Turn(msgspec.Struct, omit_defaults=True):
+class Turn(msgspec.Struct, omit_defaults=True, gc=False):
     """One turn of the CLI. `key` is stable; `human` tells whether a person began it (else the CLI did)."""
 
     key: str

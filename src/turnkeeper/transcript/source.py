@@ -7,14 +7,14 @@ a file that can be read in part is read in part, with counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.transcript.lines import LineReader, open_bytes
+from turnkeeper.transcript.lines import ZST_SUFFIX, Batch, LineReader, open_bytes
 from turnkeeper.transcript.record import Counters
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -46,26 +46,32 @@ class Rows(msgspec.Struct, Generic[R]):
 
     rows: list[R]
     offsets: list[int]
-    consumed: int = 0
-    """The byte behind the last complete line."""
 
 
 def load(path: Path, row: type[R], counters: Counters, *, start: int = 0, whole: bool = True) -> Rows[R]:
     """All rows of `path` from the byte `start`. Raises Unreadable."""
-    reader = LineReader(row, counters, whole=whole)
     rows: list[R] = []
     offsets: list[int] = []
+    for batch in batches(path, row, counters, start=start, whole=whole):
+        rows += batch.rows
+        offsets += batch.offsets
+    return Rows(rows, offsets)
+
+
+def batches(
+    path: Path, row: type[R], counters: Counters, *, start: int = 0, whole: bool = True
+) -> Iterator[Batch[R]]:
+    """The rows of `path` from the byte `start`, some at a time. Raises Unreadable."""
+    reader = LineReader(row, counters, whole=whole)
     try:
         with open_bytes(path) as stream:
             if start:
                 stream.seek(start)
             for batch in reader.read(stream, start=start):
-                rows += batch.rows
-                offsets += batch.offsets
+                counters.rows += len(batch.rows)
+                yield batch
     except OSError as error:
         raise Unreadable(path=path, why=reason(error)) from error
-    counters.rows += len(rows)
-    return Rows(rows, offsets, reader.consumed)
 
 
 def reason(error: OSError) -> str:
@@ -82,6 +88,29 @@ def head(path: Path, size: int) -> bytes:
         raise Unreadable(path=path, why=reason(error)) from error
 
 
+def ends(path: Path, row: type[R]) -> list[R]:
+    """The rows in the first and the last bytes of a file. Raises Unreadable."""
+    decoder = msgspec.json.Decoder(row)
+    rows: list[R] = []
+    try:
+        with open_bytes(path) as stream:
+            first = stream.read(ENDS_BYTES)
+            size = path.stat().st_size
+            last = b""
+            if path.suffix != ZST_SUFFIX and size > ENDS_BYTES:
+                stream.seek(max(ENDS_BYTES, size - ENDS_BYTES))
+                last = stream.read(ENDS_BYTES)
+    except OSError as error:
+        raise Unreadable(path=path, why=reason(error)) from error
+    for line in (*first.split(b"\n"), *last.split(b"\n")):
+        try:
+            rows.append(decoder.decode(line))
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+            continue
+    return rows
+
+
+ENDS_BYTES: Final = 65_536
 LOOK_LINES_MAX: Final = 40
 _NAME: Final = re.compile(rb'"([A-Za-z_$][\w$]*)"\s*:')
 

@@ -20,18 +20,20 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from turnkeeper.transcript.claude_code.classify import Classifier
+from turnkeeper.transcript.claude_code.classify import Classifier, Unsure
 from turnkeeper.transcript.claude_code.fold import Fold
-from turnkeeper.transcript.claude_code.queue import queue
-from turnkeeper.transcript.claude_code.rows import CHAINED, NAME, SKIPPED, Row
+from turnkeeper.transcript.claude_code.queue import Queue
+from turnkeeper.transcript.claude_code.rows import CHAINED, NAME, SKIPPED, Identity, Row
 from turnkeeper.transcript.claude_code.select import select
+from turnkeeper.transcript.claude_code.stream import Stream, Tangled, Titles
 from turnkeeper.transcript.place import Place, Roots, files_below, usable
-from turnkeeper.transcript.record import FINAL, HUMAN, SUPERSEDED, Counters, Reading, Record, Session
-from turnkeeper.transcript.source import Look, load, names
+from turnkeeper.transcript.record import FINAL, HUMAN, SUPERSEDED, Counters, Reading, Record, Session, Turn
+from turnkeeper.transcript.source import Look, batches, ends, head, load, names
 from turnkeeper.transcript.tail import Cursor, Tail, tail_lines
 from turnkeeper.transcript.tail import at_end as end_of_lines
 
@@ -40,95 +42,132 @@ def read(
     path: Path, *, beside: Sequence[Path] = (), start: int = 0, whole: bool = True, session: str | None = None
 ) -> Reading:
     """The transcript at `path`. `beside` are files that may be what it was forked from. Raises Unreadable."""
-    counters = Counters()
-    loaded = load(path, Row, counters, start=start, whole=whole)
-    reading = build(loaded.rows, loaded.offsets, counters)
+    reading = None
+    if not start:
+        with suppress(Tangled, Unsure):
+            reading = _in_one_pass(path, whole=whole)
+    if reading is None:
+        counters = Counters()
+        loaded = load(path, Row, counters, start=start, whole=whole)
+        reading = build(loaded.rows, loaded.offsets, counters)
     reading.files = names([path])
-    for other in beside:
-        own = _own_from(loaded.rows, other)
-        if own is not None:
-            reading.own_from_row, parent = own
-            reading.session.parent = reading.session.parent or parent
-            break
-    else:
-        copied = [number for number, row in enumerate(loaded.rows) if row.forked_from is not None]
-        if copied:
-            reading.own_from_row = copied[-1] + 1
+    _introduce(reading, path)
+    _relate(reading, path, beside)
     return reading
+
+
+def _in_one_pass(path: Path, *, whole: bool) -> Reading:
+    """As `read`, without holding the rows. Raises Tangled or Unsure if the file is no plain chain."""
+    counters = Counters()
+    stream = Stream()
+    for batch in batches(path, Row, counters, whole=whole):
+        stream.feed(batch.rows, batch.offsets)
+    records, turns = stream.finish()
+    counters.other_agent = stream.other_agent
+    return _reading(records, turns, stream.fold, stream.says, stream.types, stream.titles, counters)
 
 
 def build(rows: Sequence[Row], offsets: Sequence[int], counters: Counters) -> Reading:
     """A Reading of rows that were decoded already."""
     chosen = select(rows)
-    says = Classifier(rows, provenance=chosen.provenance)
-    fold = Fold(rows, offsets, chosen, says)
-    fold.run(chosen.live)
+    says = Classifier(provenance=chosen.provenance)
+    queue = Queue()
+    titles = Titles()
+    for number, row in enumerate(rows):
+        titles.learn(row)
+        if row.type == "queue-operation":
+            queue.operation(number, row, offsets[number])
+    fold = Fold(says, queue)
+    for number in chosen.live:
+        fold.feed(number, rows[number], offsets[number])
+    fold.finish()
     records = fold.records
     if chosen.superseded:
-        rewound = Fold(rows, offsets, chosen, says)
-        rewound.run(chosen.superseded, last=False)
+        rewound = Fold(says, queue)
+        for number in chosen.superseded:
+            rewound.feed(number, rows[number], offsets[number])
+        rewound.finish(last=False)
         kept = [record for record in rewound.records if record.kind in {HUMAN, FINAL}]
         for record in kept:
             record.state = SUPERSEDED
         records += kept
-    queued = queue(rows, offsets, records)
-    if queued or chosen.superseded:
-        records = sorted([*records, *queued], key=lambda record: record.row)
+    records = sorted([*records, *queue.left()], key=lambda record: record.row)
     counters.duplicates += chosen.duplicates
     counters.other_agent += chosen.other_agent
-    for kind, count in Counter([row.type for row in rows]).items():
+    types = Counter([row.type for row in rows if row.type not in CHAINED or row.type == "progress"])
+    return _reading(records, fold.turns, fold, says, types, titles, counters)
+
+
+_TITLES: Final = ("custom-title", "ai-title", "summary")
+"""Rows that carry a title; what a person chose counts most."""
+
+
+def _reading(
+    records: list[Record],
+    turns: list[Turn],
+    fold: Fold,
+    says: Classifier,
+    types: Mapping[str | None, int],
+    titles: Titles,
+    counters: Counters,
+) -> Reading:
+    for kind, count in types.items():
         if kind in SKIPPED:
             counters.skipped[kind or ""] = counters.skipped.get(kind or "", 0) + count
-        elif kind not in CHAINED:
+        else:
             counters.unknown[str(kind)] = counters.unknown.get(str(kind), 0) + count
     for name, count in fold.unknown.items():
         counters.unknown[name] = counters.unknown.get(name, 0) + count
     for name, count in says.wrappers.items():
         counters.wrappers[name] = counters.wrappers.get(name, 0) + count
-    return Reading(
-        NAME, session=_session(rows, records), records=records, turns=fold.turns, counters=counters
-    )
+    session = Session(title=next((titles.found[name] for name in _TITLES if name in titles.found), None))
+    session.newest_at = max([str(record.at) for record in records if record.at is not None], default=None)
+    return Reading(NAME, session=session, records=records, turns=turns, counters=counters)
 
 
-def _session(rows: Sequence[Row], records: Sequence[Record]) -> Session:
-    titles: dict[str, str] = {}
-    versions: list[str] = []
-    session = Session()
-    newest = ""
-    for row in rows:
-        if row.version is not None and (not versions or row.version != versions[-1]):
-            versions.append(row.version)
-        title = row.custom_title or row.ai_title or row.summary
-        if title is not None:
-            titles["custom" if row.custom_title else "ai" if row.ai_title else "summary"] = title
-        if session.native_id is None and row.session_id is not None:
-            session.native_id = row.session_id
-        if session.cwd is None and row.cwd is not None:
-            session.cwd = row.cwd
-        if row.forked_from is not None and session.parent is None:
-            session.parent = row.forked_from.session_id
-    for record in records:
-        if isinstance(record.at, str) and record.at > newest:
-            newest = record.at
-    session.title = next((titles[name] for name in ("custom", "ai", "summary") if name in titles), None)
-    session.versions = tuple(dict.fromkeys(versions))
-    session.newest_at = newest or None
-    return session
+def _introduce(reading: Reading, path: Path) -> None:
+    """What the first and the last rows say of the session."""
+    session = reading.session
+    rows = ends(path, Identity)
+    session.native_id = next((row.session_id for row in rows if row.session_id is not None), None)
+    session.cwd = next((row.cwd for row in rows if row.cwd is not None), None)
+    session.versions = tuple(dict.fromkeys([row.version for row in rows if row.version is not None]))
+    session.parent = next((row.forked_from.session_id for row in rows if row.forked_from is not None), None)
 
 
-def _own_from(rows: Sequence[Row], other: Path) -> tuple[int, str | None] | None:
-    """The first row that `other` does not hold, if `other` is what these rows were copied from."""
-    mine = [(number, row.uuid) for number, row in enumerate(rows) if row.uuid is not None]
-    if not mine:
-        return None
-    theirs = load(other, Row, Counters())
-    known = {row.uuid for row in theirs.rows if row.uuid is not None}
-    if mine[0][1] not in known:
-        return None
-    for number, uuid in mine:
-        if uuid not in known:
-            return number, next((row.session_id for row in theirs.rows if row.session_id is not None), None)
-    return None
+def _identities(path: Path) -> list[Identity]:
+    return load(path, Identity, Counters()).rows
+
+
+def _relate(reading: Reading, path: Path, beside: Sequence[Path]) -> None:
+    """Where a fork's own rows begin: behind the last one that it shares with another file."""
+    if reading.session.parent is not None:
+        mine = _identities(path)
+        copied = [number for number, row in enumerate(mine) if row.forked_from is not None]
+        reading.own_from_row = copied[-1] + 1
+        return
+    if not beside:
+        return
+    mine = _identities(path)
+    first = next((row.uuid for row in mine if row.uuid is not None), None)
+    if first is None:
+        return
+    for other in beside:
+        if first.encode() not in head(other, LOOK_BYTES):
+            continue
+        theirs = _identities(other)
+        known = {row.uuid for row in theirs if row.uuid is not None}
+        if first in known:
+            own = [n for n, row in enumerate(mine) if row.uuid is not None and row.uuid not in known]
+            if own:
+                reading.own_from_row = own[0]
+                parent = next((row.session_id for row in theirs if row.session_id is not None), None)
+                reading.session.parent = parent
+            return
+
+
+LOOK_BYTES: Final = 65_536
+"""How much of another file is searched for our first row."""
 
 
 def primary(paths: Sequence[Path]) -> Path:
@@ -140,7 +179,7 @@ def primary(paths: Sequence[Path]) -> Path:
     """
 
     def rank(path: Path) -> tuple[bool, bool, int, str]:
-        rows = load(path, Row, Counters()).rows
+        rows = _identities(path)
         marked = any(row.forked_from is not None or row.session_kind == "bg" for row in rows)
         loose = any(row.uuid is None for row in rows)
         newest = max([row.timestamp for row in rows if row.timestamp is not None], default="")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -12,7 +11,6 @@ from turnkeeper.transcript import injected
 from turnkeeper.transcript.claude_code.rows import (
     NAME,
     NOTICE_OF_ORIGIN,
-    SPOKEN,
     TASK_NOTIFICATION,
     Attachment,
     Content,
@@ -26,7 +24,10 @@ _COMMAND_ARGS: Final = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", r
 
 
 class Said(msgspec.Struct):
-    """What a `user` row or an attachment turned out to be. `kind` human | notice | nothing."""
+    """What a `user` row or an attachment turned out to be. `kind` human | notice | nothing | command.
+
+    A `command` is a slash command of which only the next row tells whether it reached the model.
+    """
 
     kind: str
     text: str = ""
@@ -38,18 +39,26 @@ class Said(msgspec.Struct):
 
 
 NOTHING: Final = "nothing"
+COMMAND: Final = "command"
+
+
+class Unsure(Exception):
+    """A row can only be judged by one who has seen the whole file."""
 
 
 class Classifier:
-    """Who speaks in a row. `provenance` tells whether the file says so of its rows."""
+    """Who speaks in a row.
 
-    def __init__(self, rows: Sequence[Row], *, provenance: bool) -> None:
-        self._rows = rows
+    `provenance` tells whether the file says so of its rows; None: that is not known yet, and a row that
+    hangs on it raises Unsure.
+    """
+
+    def __init__(self, *, provenance: bool | None) -> None:
         self._provenance = provenance
         self._table = injected.table(NAME)
         self.wrappers: dict[str, int] = {}
 
-    def user(self, number: int, row: Row, message: Content) -> Said:
+    def user(self, row: Row, message: Content) -> Said:
         """A `user` row without tool results (reference 2.5)."""
         content = message.content
         if isinstance(content, list) and len(content) > 1:
@@ -60,6 +69,8 @@ class Classifier:
         origin = row.origin.kind if row.origin is not None else None
         # `turnOrigin` speaks of the turn: the output of a local command can begin a person's turn.
         certain = origin == "human" or (row.turn_origin == "human" and row.row_source is None)
+        if self._provenance is None and (origin is not None or row.turn_origin or row.prompt_source):
+            self._provenance = True
         if row.is_compact_summary:
             return Said(NOTICE, text, "compaction")
         if origin is not None and origin != "human":
@@ -70,7 +81,7 @@ class Classifier:
                 return Said(NOTICE, text, found.notice, begins=True)
             return Said(NOTHING)
         if text.lstrip().startswith("<command-"):
-            return self._command(number, text, certain=certain)
+            return self._command(text, certain=certain)
         if found is not None:
             return Said(NOTICE if found.notice else NOTHING, text, found.notice, begins=found.begins)
         if row.prompt_source == "system":
@@ -83,14 +94,17 @@ class Classifier:
             unknown = self._table.unknown_leading(stripped)
             if unknown is not None:
                 self.wrappers[unknown] = self.wrappers.get(unknown, 0) + 1
-                if self._provenance and self._table.unknown_wrapper(stripped) is not None:
-                    return Said(NOTHING)
+                if self._table.unknown_wrapper(stripped) is not None:
+                    if self._provenance is None:
+                        raise Unsure
+                    if self._provenance:
+                        return Said(NOTHING)
         return Said(HUMAN, stripped, images=images, provenance=NATIVE if certain else INFERRED)
 
     def _only_wrapper(self, text: str | None) -> bool:
         return text is not None and bool(text.strip()) and not self._table.strip(text).strip()
 
-    def _command(self, number: int, text: str, *, certain: bool) -> Said:
+    def _command(self, text: str, *, certain: bool) -> Said:
         name = _COMMAND_NAME.search(text)
         if name is None:
             return Said(NOTHING)
@@ -98,22 +112,14 @@ class Classifier:
         arguments = _COMMAND_ARGS.search(text)
         if arguments is not None and arguments.group(1):
             words = f"{words} {arguments.group(1)}"
-        if certain or self._reaches_model(number):
-            return Said(HUMAN, words, provenance=NATIVE if certain else INFERRED)
-        return Said(NOTICE, words, "local_command")
+        return Said(HUMAN if certain else COMMAND, words, "local_command")
 
-    def _reaches_model(self, number: int) -> bool:
-        """Whether what follows a slash command is its expansion or an answer, not the output of the CLI itself."""
-        for row in self._rows[number + 1 :]:
-            if row.type not in SPOKEN or row.is_sidechain or row.message is None:
-                continue
-            if row.type == "assistant":
-                return row.message.model != "<synthetic>"
-            found = self._table.find(plain(row.message.content)[0])
-            if found is not None and found.kind == "local_command":
-                return False
-            return bool(row.is_meta)
-        return False
+    def answers_command(self, row: Row, message: Content) -> bool:
+        """Whether the row behind a slash command is its expansion or an answer, not the CLI's own output."""
+        if row.type == "assistant":
+            return message.model != "<synthetic>"
+        found = self._table.find(plain(message.content)[0])
+        return bool(row.is_meta) and (found is None or found.kind != "local_command")
 
     def queued(self, row: Row, attachment: Attachment) -> Said:
         """A `queued_command`: a person's only if it says so, or an old one that is no notification (2.4)."""

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import UNSET, UnsetType
 
-from turnkeeper.transcript.claude_code.classify import NOTHING, Classifier, Said
+from turnkeeper.transcript.claude_code.classify import COMMAND, NOTHING, Classifier, Said
+from turnkeeper.transcript.claude_code.queue import Queue
 from turnkeeper.transcript.claude_code.rows import (
     NOTICE_OF_SYSTEM,
     SPEECHLESS_SYSTEM,
     UNFINISHED_STOPS,
-    Attachment,
     Block,
     Content,
     Row,
     holds_result,
     plain,
 )
-from turnkeeper.transcript.claude_code.select import Selection
 from turnkeeper.transcript.record import (
     ERRORED,
     FAILED,
     FINAL,
     HUMAN,
+    INFERRED,
     INTERRUPTED,
     NOTICE,
     PROGRESS,
@@ -39,55 +38,79 @@ from turnkeeper.transcript.record import (
 
 
 class Fold:
-    """Rows of one branch into records and turns."""
+    """Rows of one branch, told in order, into records and turns."""
 
-    def __init__(
-        self, rows: Sequence[Row], offsets: Sequence[int], chosen: Selection, says: Classifier
-    ) -> None:
-        self._rows = rows
-        self._offsets = offsets
-        self._by_uuid = chosen.by_uuid
-        self._live = frozenset(chosen.live) if chosen.superseded else None
+    def __init__(self, says: Classifier, queue: Queue) -> None:
         self._says = says
+        self._queue = queue
         self.records: list[Record] = []
         self.turns: list[Turn] = []
         self.unknown: dict[str, int] = {}
+        self.offset = -1
+        """Byte at which the row begins that is told of."""
         self._turn: Turn | None = None
         self._open: list[Record] = []
         """Texts of this turn that become progress if a tool call follows."""
         self._finished = False
         """Whether the newest text said that the response ended."""
         self._tool_waits = False
-        self._texts: dict[str, Record] = {}
+        self._before_ride: tuple[list[Record], bool] = [], False
+        self._texts: dict[str, tuple[Record, list[str]]] = {}
+        """Per response: the record of its newest text, and the pieces that this text is made of."""
         self._thoughts: dict[str, Record] = {}
-        self._tools: set[tuple[str | None, str]] = set()
+        self._tools: dict[str, str] = {}
+        """Calls of this turn, with the response that made them."""
         self._old_file = False
         self._pairs = ""
         """The notice that the next row may only complete: a command and its output are one."""
         self._prompt_index: int | None = None
+        self._command: tuple[int, int, Row, Said] | None = None
+        """A slash command that waits for the row behind it: an answer makes it a person's words."""
+        self._people: set[str] = set()
+        """Rows in which a person spoke: an attachment that came from one of them is the same message."""
+        self._absorbed: dict[str, Record] = {}
+        """Records of attachments, by the row that the same message may still get."""
 
-    def run(self, numbers: Iterable[int], *, last: bool = True) -> None:
-        """Read the rows `numbers` in order. `last`: the file may go on where they end."""
-        rows = self._rows
-        for number in numbers:
-            row = rows[number]
-            kind = row.type
-            if kind == "assistant":
-                if row.message is not None:
-                    self._assistant(number, row, row.message)
-            elif kind == "user":
-                message = row.message
-                if message is not None and not (type(message.content) is list and holds_result(message)):
-                    self._user(number, row, message)
-            elif kind == "system":
-                self._system(number, row)
-            elif (
-                kind == "attachment"
-                and row.attachment is not None
-                and row.attachment.type == "queued_command"
-            ):
-                self._queued(number, row, row.attachment)
+    def feed(self, number: int, row: Row, offset: int = -1) -> None:
+        """The next row."""
+        kind = row.type
+        message = row.message
+        self.offset = offset
+        if message is None:
+            if kind == "system":
+                self.system(number, row)
+            elif kind == "attachment":
+                self.attachment(number, row)
+        elif kind == "assistant":
+            self.assistant(number, row, message)
+        elif kind == "user":
+            if not holds_result(message):
+                self.user(number, row, message)
+            elif self._command is not None:
+                self._decide_command(row, message)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next spoken row decides what an earlier one was."""
+        return self._command is not None
+
+    def finish(self, *, last: bool = True) -> None:
+        """The rows end here. `last`: the file may go on where they end."""
+        if self._command is not None:
+            self._decide_command(None, None)
         self._close(last=last)
+
+    def _decide_command(self, row: Row | None, message: Content | None) -> None:
+        assert self._command is not None
+        number, offset, held, said = self._command
+        self._command = None
+        self.offset, offset = offset, self.offset
+        if row is not None and message is not None and self._says.answers_command(row, message):
+            said.provenance = INFERRED
+            self._human(number, held, said)
+        else:
+            self._said(number, held, said.code, said.text)
+        self.offset = offset
 
     def _begin(self, number: int, row: Row, *, human: bool) -> None:
         self._close(last=False)
@@ -114,76 +137,94 @@ class Fold:
         self._tools.clear()
         self._finished = self._tool_waits = self._old_file = False
 
-    def _add(self, kind: str, text: str, number: int, row: Row, **more: object) -> Record:
+    def _add(self, kind: str, text: str, number: int, row: Row, code: str = "") -> Record:
         turn = self._turn
-        record = Record(
-            kind,
-            text,
-            number,
-            row.uuid,
-            turn.key if turn is not None else None,
-            at=row.timestamp,
-            offset=self._offsets[number],
-        )
-        for name, value in more.items():
-            setattr(record, name, value)
+        key = turn.key if turn is not None else None
+        record = Record(kind, text, number, row.uuid, key, row.timestamp, code, self.offset)
         self.records.append(record)
         return record
 
-    def _assistant(self, number: int, row: Row, message: Content) -> None:
+    def assistant(self, number: int, row: Row, message: Content) -> None:
+        """A row of the agent's."""
+        if self._command is not None:
+            self._decide_command(row, message)
         self._pairs = ""
-        turn = self._turn
-        if row.is_api_error_message or message.model == "<synthetic>":
-            if row.is_api_error_message:
-                if turn is not None:
-                    turn.state, turn.reason, turn.ended_row = FAILED, "api_error", number
-                for record in self._open:
-                    record.status = ERRORED
-                self._add(NOTICE, plain(message.content)[0], number, row, code="api_error")
+        if message.model == "<synthetic>" or row.is_api_error_message:
+            self._synthetic(number, row, message)
             return
+        turn = self._turn
         if turn is None or turn.ended_row is not None:
             self._begin(number, row, human=False)
-            turn = self._turn
         content = message.content
-        blocks = [Block("text", content)] if isinstance(content, str) else content or ()
-        key = message.id or row.uuid or f"row:{number}"
-        stop = message.stop_reason
-        for block in blocks:
+        if isinstance(content, str):
+            content = [Block("text", content)]
+        key = message.id or row.uuid or ""
+        for block in content or ():
             kind = block.type
-            if kind == "text":
+            if kind == "tool_use":
+                self._tool(number, row, key, block)
+            elif kind == "text":
                 if block.text:
-                    self._text(number, row, key, block.text, stop)
+                    self._text(number, row, key, block.text, message.stop_reason)
             elif kind == "thinking":
                 if block.thinking:
-                    before = self._thoughts.get(key)
-                    if before is not None and block.thinking.startswith(before.text):
-                        before.text = block.thinking
-                    else:
-                        self._thoughts[key] = self._add(THINKING, block.thinking, number, row)
+                    self._think(number, row, key, block.thinking)
             elif kind is not None and kind.endswith("tool_use"):
-                if block.id is not None:
-                    if (key, block.id) in self._tools:
-                        continue
-                    self._tools.add((key, block.id))
-                if not self._finished:
-                    for record in self._open:
-                        record.kind = PROGRESS
-                self._open.clear()
-                self._finished = False
-                self._tool_waits = True
-                self._add(TOOL, block.name or "", number, row, code=block.id or "")
+                self._tool(number, row, key, block)
+
+    def _synthetic(self, number: int, row: Row, message: Content) -> None:
+        """A row that the CLI wrote in the agent's name: the end of a failed turn, or nothing."""
+        if row.is_api_error_message:
+            turn = self._turn
+            if turn is not None:
+                turn.state, turn.reason, turn.ended_row = FAILED, "api_error", number
+            for record in self._open:
+                record.status = ERRORED
+            self._add(NOTICE, plain(message.content)[0], number, row, "api_error")
+
+    def _think(self, number: int, row: Row, key: str, thinking: str) -> None:
+        before = self._thoughts.get(key)
+        if before is not None and thinking.startswith(before.text):
+            before.text = thinking
+        else:
+            self._thoughts[key] = self._add(THINKING, thinking, number, row)
+
+    def _tool(self, number: int, row: Row, key: str, block: Block) -> None:
+        name = block.id or ""
+        if name:
+            if self._tools.get(name) == key:
+                return
+            self._tools[name] = key
+        if self._open:
+            if not self._finished:
+                for record in self._open:
+                    record.kind = PROGRESS
+            self._open.clear()
+        self._finished = False
+        self._tool_waits = True
+        turn = self._turn
+        self.records.append(
+            Record(
+                TOOL,
+                block.name or "",
+                number,
+                row.uuid,
+                turn.key if turn is not None else None,
+                row.timestamp,
+                name,
+                self.offset,
+            )
+        )
 
     def _text(self, number: int, row: Row, key: str, text: str, stop: str | UnsetType | None) -> None:
-        before = self._texts.get(key)
         ends = stop not in UNFINISHED_STOPS
-        if before is not None and text.startswith(before.text):
-            # A row that was written again, or a cumulative snapshot: the same text, further on.
-            before.text = text
-            if ends and before in self._open:
+        before = self._texts.get(key)
+        if before is not None and self._goes_on(before, text):
+            if ends and before[0] in self._open:
                 self._finished = True
             return
         record = self._add(FINAL, text, number, row)
-        self._texts[key] = record
+        self._texts[key] = record, [text]
         if row.is_aborted_mid_stream:
             record.status = INTERRUPTED
         self._tool_waits = False
@@ -194,13 +235,33 @@ class Fold:
         self._finished = ends
         self._old_file = stop is UNSET
 
-    def _user(self, number: int, row: Row, message: Content) -> None:
-        said = self._says.user(number, row, message)
+    def _goes_on(self, before: tuple[Record, list[str]], text: str) -> bool:
+        """Whether `text` belongs to a text of the same response: a snapshot of it, or its next piece."""
+        record, pieces = before
+        for at, piece in enumerate(pieces):
+            if text.startswith(piece):
+                # A row that was written again, or a cumulative snapshot: the same text, further on.
+                pieces[at] = text
+                break
+            if piece.startswith(text):
+                return True
+        else:
+            if record not in self._open:
+                return False
+            pieces.append(text)
+        record.text = "\n\n".join(pieces)
+        return True
+
+    def user(self, number: int, row: Row, message: Content) -> None:
+        """A row of type user that is no tool's result."""
+        if self._command is not None:
+            self._decide_command(row, message)
+        said = self._says.user(row, message)
         if said.kind == HUMAN:
-            self._pairs = ""
             self._human(number, row, said)
-            return
-        if said.kind == NOTICE:
+        elif said.kind == COMMAND:
+            self._command = number, self.offset, row, said
+        elif said.kind == NOTICE:
             if said.code == "interrupted":
                 self._interrupt(number)
             if said.begins:
@@ -215,10 +276,15 @@ class Fold:
         if completes and self._pairs == code:
             self._pairs = ""
             return
-        self._add(NOTICE, text, number, row, code=code)
+        self._add(NOTICE, text, number, row, code)
         self._pairs = "" if completes else code
 
     def _human(self, number: int, row: Row, said: Said) -> None:
+        self._pairs = ""
+        if row.uuid is not None:
+            self._people.add(row.uuid)
+            if row.uuid in self._absorbed:
+                self._forget(self._absorbed.pop(row.uuid))
         position = row.turn_position
         index = position.prompt_index if position is not None else None
         rides = (
@@ -229,45 +295,66 @@ class Fold:
             and self._turn.ended_row is None
         )
         self._arrive(number, row, rides=rides)
-        record = self._add(HUMAN, said.text, number, row, provenance=said.provenance, images=said.images)
-        record.queued = rides
+        record = self._add(HUMAN, said.text, number, row)
+        record.provenance, record.images, record.queued = said.provenance, said.images, rides
         if row.forked_from is not None and row.forked_from.message_uuid is not None:
             record.aliases = (row.forked_from.message_uuid,)
+        if row.prompt_source in {"queued", None}:
+            self._queue.delivered(record)
+
+    def _forget(self, record: Record) -> None:
+        """An attachment's message has a row of its own: that one counts."""
+        for at in range(len(self.records) - 1, -1, -1):
+            if self.records[at] is record:
+                del self.records[at]
+                break
+        if self._turn is None or self._turn.key != record.turn:
+            return
+        if self._turn.row == record.row:
+            self.turns.remove(self._turn)
+            self._turn = None
+        elif not self._open and not self._tool_waits:
+            # Nothing was said since: the turn stands as it stood before.
+            self._open, self._finished = self._before_ride
 
     def _arrive(self, number: int, row: Row, *, rides: bool) -> None:
         """A person's message begins a turn, or rides with the running one and waits for its answer there."""
         if not rides:
             self._begin(number, row, human=True)
-        elif self._finished:
-            self._open.clear()
-            self._finished = False
+        else:
+            self._before_ride = [*self._open], self._finished
+            if self._finished:
+                self._open.clear()
+                self._finished = False
 
-    def _queued(self, number: int, row: Row, attachment: Attachment) -> None:
+    def attachment(self, number: int, row: Row) -> None:
+        """Something beside a turn: of all kinds only a queued command can be a person's words."""
+        attachment = row.attachment
+        if attachment is None or attachment.type != "queued_command":
+            return
         said = self._says.queued(row, attachment)
         if said.kind == NOTHING:
             return
         source = attachment.source_uuid
         if said.kind == NOTICE:
-            self._add(NOTICE, said.text, number, row, code=said.code)
+            self._add(NOTICE, said.text, number, row, said.code)
             return
-        twin = self._by_uuid.get(source) if source is not None else None
-        if (
-            twin is not None
-            and (self._live is None or twin in self._live)
-            and self._rows[twin].type == "user"
-        ):
+        if source is not None and source in self._people:
             return
         turn = self._turn
         rides = turn is not None and turn.ended_row is None
         self._arrive(number, row, rides=rides)
-        record = self._add(HUMAN, said.text, number, row, provenance=said.provenance, images=said.images)
-        record.queued = True
+        record = self._add(HUMAN, said.text, number, row)
+        record.provenance, record.images, record.queued = said.provenance, said.images, True
         record.native_id = row.uuid or source
         record.aliases = tuple(
             other
             for other in (source, attachment.delivery_id)
             if other is not None and other != record.native_id
         )
+        self._queue.delivered(record)
+        if source is not None:
+            self._absorbed[source] = record
 
     def _interrupt(self, number: int) -> None:
         turn = self._turn
@@ -277,7 +364,8 @@ class Fold:
             self._open[-1].status = INTERRUPTED
         self._open.clear()
 
-    def _system(self, number: int, row: Row) -> None:
+    def system(self, number: int, row: Row) -> None:
+        """A row of the CLI's own."""
         subtype = row.subtype or ""
         text = row.content if isinstance(row.content, str) else ""
         if subtype == "turn_duration":
@@ -288,7 +376,7 @@ class Fold:
                 turn.ended_row = number
                 self._open.clear()
         elif subtype == "compact_boundary":
-            self._add(NOTICE, text, number, row, code="compaction")
+            self._add(NOTICE, text, number, row, "compaction")
             self._pairs = "compaction"
         elif subtype in NOTICE_OF_SYSTEM:
             self._said(number, row, NOTICE_OF_SYSTEM[subtype], text)

@@ -1,8 +1,10 @@
-"""The queue of a Claude Code session: what was lost, and what was taken back."""
+"""The queue of a Claude Code session: what was lost, and what was taken back (reference 2.4).
+
+Equal texts are counted, not compared: as many enqueues as there are deliveries of that text were
+delivered, the first ones first. A removal is no proof of delivery (anthropics/claude-code#88357).
+"""
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -11,87 +13,73 @@ from turnkeeper.transcript.record import CANCELLED, HUMAN, UNDELIVERED, Record
 
 
 class _Waiting(msgspec.Struct):
+    """What happened to one text."""
+
     text: str
-    row: int
-    deliveries: int = 0
-    cancels: int = 0
-    enqueues: int = 0
+    first: Record
+    asked: list[Record] = msgspec.field(default_factory=list)
     removes: int = 0
-    rows: list[int] = msgspec.field(default_factory=list)
+    cancels: int = 0
+    deliveries: int = 0
 
 
-def queue(rows: Sequence[Row], offsets: Sequence[int], said: Iterable[Record]) -> list[Record]:
-    """Queued texts that were taken back, or that never reached the model (reference 2.4).
+class Queue:
+    """Told of queue rows and deliveries in file order; `left` is what was not delivered."""
 
-    Equal texts are counted, not compared: as many enqueues as there are deliveries of that text were
-    delivered, the first ones first. A removal is no proof of delivery (anthropics/claude-code#88357).
-    """
-    waiting: dict[str, _Waiting] = {}
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Waiting] = {}
+        self._delivered: list[Record] = []
 
-    def entry(text: str, number: int) -> _Waiting:
-        found = waiting.get(text)
-        if found is None:
-            found = waiting[text] = _Waiting(text, number)
-        return found
-
-    for number, row in enumerate(rows):
-        if row.type != "queue-operation":
-            continue
+    def operation(self, number: int, row: Row, offset: int) -> None:
+        """A `queue-operation` row."""
         text = plain(row.content)[0].strip("\n")
         if text.lstrip().startswith(TASK_NOTIFICATION):
-            continue
+            return
+        record = Record(HUMAN, text, number, row.uuid, queued=True, at=row.timestamp, offset=offset)
         operation = row.operation
-        if operation == "enqueue" and text:
-            found = entry(text, number)
-            found.enqueues += 1
-            found.rows.append(number)
-        elif operation == "remove" and text:
-            entry(text, number).removes += 1
-        elif operation == "popAll":
-            names = [text] if text in waiting or not waiting else _parts(text, waiting)
-            for name in names or ([text] if text else []):
-                found = entry(name, number)
-                found.cancels += 1
-    if not waiting:
-        return []
-    for record in said:
-        if record.kind == HUMAN:
-            row = rows[record.row]
-            if row.type == "attachment" or row.prompt_source in {"queued", None}:
-                for name in _parts(record.text, waiting):
-                    found = waiting[name]
-                    if record.row > found.row:
-                        found.deliveries += 1
-    records: list[Record] = []
-    for found in waiting.values():
-        asked = max(found.enqueues, found.removes, found.cancels)
-        places = [*found.rows, *[found.row] * (asked - len(found.rows))]
-        left = places[found.deliveries :]
-        for at, number in enumerate(left):
-            state = CANCELLED if at < found.cancels else UNDELIVERED
-            records.append(
-                Record(
-                    HUMAN,
-                    found.text,
-                    number,
-                    rows[number].uuid,
-                    state=state,
-                    queued=True,
-                    at=rows[number].timestamp,
-                    offset=offsets[number],
-                )
-            )
-    return sorted(records, key=lambda record: record.row)
+        if operation == "popAll":
+            for name in self._parts(text) or ([text] if text else []):
+                self._entry(name, record).cancels += 1
+        elif text and operation == "enqueue":
+            self._entry(text, record).asked.append(record)
+        elif text and operation == "remove":
+            self._entry(text, record).removes += 1
 
+    def delivered(self, record: Record) -> None:
+        """A person's message that can have come out of the queue."""
+        self._delivered.append(record)
 
-def _parts(text: str, waiting: dict[str, _Waiting]) -> list[str]:
-    """The queued texts that `text` is, or that it was joined from (in order, one a line or with blank lines)."""
-    if text in waiting:
-        return [text]
-    found: list[str] = []
-    rest = text.strip()
-    for name in waiting:
-        if rest.startswith(name) and (len(rest) == len(name) or rest[len(name)] == "\n"):
-            found.append(name)
-            rest = rest[len(name) :].lstrip("\n")
-    return found if not rest else []
+    def left(self) -> list[Record]:
+        """Texts that were taken back or never reached the model, in order."""
+        if not self._waiting:
+            return []
+        for record in self._delivered:
+            for name in self._parts(record.text):
+                found = self._waiting[name]
+                found.deliveries += record.row > found.first.row
+        records: list[Record] = []
+        for found in self._waiting.values():
+            asked = max(len(found.asked), found.removes, found.cancels)
+            places = [*found.asked, *[found.first] * (asked - len(found.asked))]
+            for at, place in enumerate(places[found.deliveries :]):
+                state = CANCELLED if at < found.cancels else UNDELIVERED
+                records.append(msgspec.structs.replace(place, text=found.text, state=state))
+        return sorted(records, key=lambda record: record.row)
+
+    def _entry(self, text: str, record: Record) -> _Waiting:
+        found = self._waiting.get(text)
+        if found is None:
+            found = self._waiting[text] = _Waiting(text, record)
+        return found
+
+    def _parts(self, text: str) -> list[str]:
+        """The queued texts that `text` is, or that it was joined from, in order, a line or a blank line apart."""
+        if text in self._waiting:
+            return [text]
+        found: list[str] = []
+        rest = text.strip()
+        for name in self._waiting:
+            if rest.startswith(name) and (len(rest) == len(name) or rest[len(name)] == "\n"):
+                found.append(name)
+                rest = rest[len(name) :].lstrip("\n")
+        return found if not rest else []

@@ -92,14 +92,22 @@ class Row(msgspec.Struct, gc=False, rename="camel"):
     is_aborted_mid_stream: bool | None = None
     team_name: str | None = None
     agent_id: str | None = None
-    session_id: str | None = None
-    cwd: str | None = None
-    version: str | None = None
     custom_title: str | None = None
     ai_title: str | None = None
     summary: str | None = None
+    forked_from: Fork | None = None
+
+
+class Identity(msgspec.Struct, gc=False, rename="camel"):
+    """What a row says of the session that it stands in; read from the ends of a file only."""
+
+    uuid: str | None = None
+    session_id: str | None = None
+    cwd: str | None = None
+    version: str | None = None
     session_kind: str | None = None
     forked_from: Fork | None = None
+    timestamp: str | None = None
 
 
 SPOKEN: Final = frozenset({"user", "assistant"})
@@ -179,4 +187,6 @@ def plain(content: str | list[Block] | None) -> tuple[str, int]:
 def holds_result(message: Content) -> bool:
     """Whether a `user` row is the result of a tool call."""
     content = message.content
-    return isinstance(content, list) and any(block.type == "tool_result" for block in content)
+    if type(content) is not list or not content:
+        return False
+    return content[0].type == "tool_result" or any(block.type == "tool_result" for block in content)

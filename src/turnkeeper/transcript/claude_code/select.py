@@ -15,7 +15,7 @@ class Selection(msgspec.Struct):
 
     live: list[int]
     superseded: list[int]
-    by_uuid: dict[str, int]
+    by_uuid: dict[str | None, int]
     duplicates: int = 0
     other_agent: int = 0
     provenance: bool = False
@@ -29,47 +29,48 @@ def select(rows: Sequence[Row]) -> Selection:
     row without a parent goes on at the nearest earlier spoken row; only a person's row can be a second
     root. A compaction hides nothing. Files without any uuid are live as they stand.
     """
-    by_uuid: dict[str, int] = {}
+    uuids = [row.uuid for row in rows]
+    # The first row of an uuid counts: later ones overwrite it last when the list is read backwards.
+    by_uuid = dict(zip(reversed(uuids), range(len(rows) - 1, -1, -1), strict=True))
+    by_uuid.pop(None, None)
+    copies = len(rows) - uuids.count(None) - len(by_uuid)
     repeated: set[str] = set()
-    order: list[int] = []
-    spoken: list[int] = []
-    leaf = -1
-    other_agent = 0
-    provenance = False
-    for number, row in enumerate(rows):
-        kind = row.type
-        if kind not in CHAINED:
-            continue
-        uuid = row.uuid
-        if uuid is not None:
-            if uuid in by_uuid:
-                repeated.add(uuid)
-                continue
-            by_uuid[uuid] = number
-        if row.is_sidechain or row.team_name or row.agent_id:
-            other_agent += 1
-            continue
-        order.append(number)
-        if kind in SPOKEN and uuid is not None:
-            spoken.append(number)
-            if not row.is_meta:
-                leaf = number
-        if not provenance and (row.origin is not None or row.prompt_source or row.turn_origin):
-            provenance = True
+    chained = [number for number, row in enumerate(rows) if row.type in CHAINED]
+    if copies:
+        repeated = {name for number, name in enumerate(uuids) if name is not None and by_uuid[name] != number}
+        chained = [n for n in chained if uuids[n] is None or by_uuid[uuids[n]] == n]
+    order = [n for n in chained if not ((row := rows[n]).is_sidechain or row.team_name or row.agent_id)]
+    spoken = [n for n in order if rows[n].type in SPOKEN and uuids[n] is not None]
     chosen = Selection(
         order,
         [],
         by_uuid,
-        duplicates=len(repeated),
-        other_agent=other_agent,
-        provenance=provenance,
+        duplicates=copies,
+        other_agent=len(chained) - len(order),
+        provenance=any(
+            (row := rows[n]).origin is not None or row.prompt_source or row.turn_origin for n in order
+        ),
     )
+    leaf = next((n for n in reversed(spoken) if not rows[n].is_meta), -1)
     if leaf < 0:
         return chosen
     live = _walk(rows, leaf, by_uuid, repeated, spoken)
-    missing = [number for number in spoken if not live[number]]
+    missing = [n for n in spoken if not live[n]]
     if missing:
         _take_back(rows, missing, live, by_uuid)
+    if not all(map(live.__getitem__, order)):
+        _divide(rows, order, live, by_uuid, chosen)
+    return chosen
+
+
+def _divide(
+    rows: Sequence[Row],
+    order: Sequence[int],
+    live: bytearray,
+    by_uuid: dict[str | None, int],
+    chosen: Selection,
+) -> None:
+    """Rows that are no ancestors: loose ones and those that hang on a live one are live, the others rewound."""
     alive: list[int] = []
     rewound: list[int] = []
     for number in order:
@@ -84,11 +85,10 @@ def select(rows: Sequence[Row]) -> Selection:
         elif row.attachment is not None:
             rewound.append(number)
     chosen.live, chosen.superseded = alive, rewound
-    return chosen
 
 
 def _walk(
-    rows: Sequence[Row], leaf: int, by_uuid: dict[str, int], repeated: set[str], spoken: list[int]
+    rows: Sequence[Row], leaf: int, by_uuid: dict[str | None, int], repeated: set[str], spoken: list[int]
 ) -> bytearray:
     live = bytearray(len(rows))
 
@@ -99,26 +99,31 @@ def _walk(
         return spoken[at] if at >= 0 else -1
 
     number = leaf
+    parents = [row.parent_uuid for row in rows]
+    find = by_uuid.get
     while number >= 0:
         live[number] = 1
-        row = rows[number]
-        parent = row.parent_uuid
+        parent = parents[number]
         following = -1
         if parent is not None:
-            following = by_uuid.get(parent, -1)
-        elif row.subtype == "compact_boundary":
-            logical = row.logical_parent_uuid
-            if logical is not None and logical not in repeated:
-                following = by_uuid.get(logical, -1)
-        elif row.type == "user" and not row.is_compact_summary:
-            break
+            following = find(parent, -1)
+        else:
+            row = rows[number]
+            if row.subtype == "compact_boundary":
+                logical = row.logical_parent_uuid
+                if logical is not None and logical not in repeated:
+                    following = find(logical, -1)
+            elif row.type == "user" and not row.is_compact_summary:
+                break
         if following < 0 or live[following]:
             following = earlier(number)
         number = following
     return live
 
 
-def _take_back(rows: Sequence[Row], missing: Iterable[int], live: bytearray, by_uuid: dict[str, int]) -> None:
+def _take_back(
+    rows: Sequence[Row], missing: Iterable[int], live: bytearray, by_uuid: dict[str | None, int]
+) -> None:
     """Rows of a live row's own response, and the results of its calls, are live too (official SDK 0.2.189)."""
     parents_of: dict[str, set[str | None]] = {}
     for number, is_live in enumerate(live):
@@ -144,7 +149,7 @@ def _take_back(rows: Sequence[Row], missing: Iterable[int], live: bytearray, by_
                 parents_of[message.id].add(row.parent_uuid)
 
 
-def _beside_live(rows: Sequence[Row], number: int, live: bytearray, by_uuid: dict[str, int]) -> bool:
+def _beside_live(rows: Sequence[Row], number: int, live: bytearray, by_uuid: dict[str | None, int]) -> bool:
     """Whether a row that nobody speaks in hangs on a live one."""
     row = rows[number]
     parent = -1 if row.parent_uuid is None else by_uuid.get(row.parent_uuid, -1)
