@@ -162,14 +162,16 @@ class ModelTurn(Attempt):
         )
         failpoint("agent.after_outcome_commit")
         failpoint("agent.after_round_started")
+        asked = _newest_user_text(self.journal.messages, self.turn.offer)
         call = ModelCall(
             body=self.turn.reveal(body),
             deadlines=deadlines,
             finished_rounds=so_far.rounds_finished,
             failed_attempts=so_far.failed_attempts,
-            newest_user_text=_newest_user_text(self.journal.messages, self.turn.offer),
+            newest_user_text=self.turn.reveal(asked.encode("utf-8", "surrogatepass")).decode(
+                "utf-8", "surrogatepass"
+            ),
         )
-        asked = call.newest_user_text
         stream = RoundStream(self.journal, self.agent.settings, number, asked=asked)
         try:
             return await self._unless_stopped(asyncio.ensure_future(stream.run(provider, call)))

@@ -67,6 +67,8 @@ from turnkeeper.errors import (
     NotWaiting,
     PartInvalid,
     SettingInvalid,
+    StoreBusy,
+    StoreFull,
     TextTooLong,
     TurnDecided,
     Unauthorized,
@@ -99,6 +101,9 @@ from turnkeeper.store.sqlite import SQLiteStore
 
 OWNER = "owner"
 """The default user, who is also the page's user."""
+
+PROBE_BYTES = 64 * 1024
+"""What the store must take, after it has refused a submission, before it counts as healthy again."""
 
 OPERATOR = Principal(user_id=OWNER, scopes=OWNER_SCOPES, kind="operator")
 """Who an embedding program is, unless it says otherwise."""
@@ -139,6 +144,8 @@ class Keeper:
         self.clock = clock
         self.ids = ids
         self.ready = False
+        self._refused = False
+        """Whether the store has refused a submission since it was last seen to take one."""
         self._runners: dict[str, Runner] = dict(runners or {})
         masker = Masker(settings.mask_patterns, _keys_of(agents)) if settings.masking else None
         self.broadcast = Broadcast(
@@ -565,9 +572,13 @@ class Keeper:
             principal=principal,
             resend_of=resend_of,
         )
-        answer, replayed = await self.dispatcher.submit(
-            conversation, key=key, request=request, body_fingerprint=body_fingerprint
-        )
+        try:
+            answer, replayed = await self.dispatcher.submit(
+                conversation, key=key, request=request, body_fingerprint=body_fingerprint
+            )
+        except (StoreFull, StoreBusy):
+            self._refused = True
+            raise
         return Accepted(replayed=replayed, **answer)
 
     def _check_options(self, options: dict[str, Any]) -> None:
@@ -976,8 +987,11 @@ class Keeper:
         }
 
     async def _probe(self) -> str | None:
+        # After a refusal a small write that happens to fit proves nothing: room for a whole message does.
+        size = PROBE_BYTES if self._refused else 1
         try:
-            await self.store.put_value("health", str(self.clock.now()).encode())
+            await self.store.put_value("health", str(self.clock.now()).encode().ljust(size))
+            self._refused = False
         except (Conflict, Forbidden):
             return None
         except Exception as error:  # noqa: BLE001 - whatever it is, the store cannot write: that is the answer

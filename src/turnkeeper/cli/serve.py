@@ -78,8 +78,11 @@ def _run(settings: Settings, folder: Path, agents: Path | None, *, as_json: bool
 
     import uvloop
 
+    from turnkeeper import failpoint
     from turnkeeper.app import Keeper
     from turnkeeper.server.serving import bind, serve
+
+    failpoint.arm_from_environment()
 
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"

@@ -29,6 +29,8 @@ import httpx2
 
 from turnkeeper.testing.until import until
 
+SOURCE = Path(__file__).parents[2]
+
 START_SECONDS = 60.0
 """How long a server may take to be ready before a test gives up on it."""
 
@@ -68,6 +70,9 @@ class ServerProcess:
             **{f"TURNKEEPER_{name.upper()}": str(value) for name, value in (settings or {}).items()},
             **(environment or {}),
         }
+        # The server runs the same code as the test, whatever else is installed.
+        paths = [str(SOURCE), *filter(None, [self._environment.get("PYTHONPATH")])]
+        self._environment["PYTHONPATH"] = os.pathsep.join(paths)
         self._tokens: dict[str, str] = {}
 
     @property
