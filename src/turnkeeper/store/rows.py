@@ -192,20 +192,20 @@ class Rows(Protocol):
 
 def _started(event: Event, body: TurnStarted, turn: Turn) -> dict[str, Any]:
     return {
+        **_OPEN,
         "state": TurnState.RUNNING,
         "fence": body.fence,
         "owner": body.owner,
         "lease_until": body.lease_until,
         "attempt": max(turn.attempt, event.attempt),
         "started_at": event.at,
-        "ended_at": None,
         "reason": None,
-        "failure": None,
         "needs": None,
         "parent": None,
     }
 
 
+_OPEN: dict[str, Any] = {"ended_at": None, "failure": None}
 _LEFT_LANE: dict[str, Any] = {"owner": None, "lease_until": None}
 
 
@@ -215,11 +215,10 @@ def _ended(event: Event, state: TurnState, reason: str, **more: Any) -> dict[str
 
 def _waits_again(place: int, **more: Any) -> dict[str, Any]:
     return {
+        **_OPEN,
         **_LEFT_LANE,
         "state": TurnState.QUEUED,
         "place": place,
-        "ended_at": None,
-        "failure": None,
         "needs": None,
         "parent": None,
         **more,
@@ -247,6 +246,7 @@ TURN_COLUMNS: dict[type[Body], Callable[[Event, Any, Turn], dict[str, Any]]] = {
     TurnFailed: lambda e, b, t: _ended(e, TurnState.FAILED, b.failure.kind, failure=b.failure),
     TurnCancelled: lambda e, b, t: _ended(e, TurnState.CANCELLED, b.reason, failure=None),
     TurnParked: lambda e, b, t: {
+        **_OPEN,
         **_LEFT_LANE,
         "state": TurnState.PARKED,
         "needs": _needs(b),
@@ -255,8 +255,10 @@ TURN_COLUMNS: dict[type[Body], Callable[[Event, Any, Turn], dict[str, Any]]] = {
     TurnContinued: lambda e, b, t: _waits_again(b.place, reason="continued"),
     TurnRequeued: lambda e, b, t: _waits_again(b.place, reason=b.why, attempt=b.attempt, rescues=b.rescues),
     SteerTaken: lambda e, b, t: {
+        **_OPEN,
         "state": TurnState.RUNNING,
         "parent": b.parent,
+        "needs": None,
         "started_at": e.at,
         "attempt": max(t.attempt, e.attempt),
     },

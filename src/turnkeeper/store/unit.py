@@ -58,6 +58,10 @@ class ValueRow(msgspec.Struct, frozen=True):
 LooseRow = UserRow | TokenRow | AttachmentRow | OutboxRow | ValueRow
 
 
+class Overlap(Exception):
+    """Two units add the same row: they must be stored one after the other for the engine to judge."""
+
+
 class Unit:
     """Changed rows over `stored`; itself something to lay a further unit over."""
 
@@ -128,13 +132,12 @@ class Unit:
         self.links[conversation_id, attachment_id] = None
 
     def absorb(self, upper: Unit) -> None:
-        """Take over what a unit laid over this one changed. Raises Conflict if both added the same."""
-        for turn_id in upper.submissions:
-            if turn_id in self.turns:
-                raise Conflict(f"There is already a turn {turn_id}.")
-        for key in upper.messages:
-            if key in self.messages:
-                raise Conflict(f"There is already a message {key[1]}.")
+        """Take over what a unit laid over this one changed. Raises Overlap if it adds what is here already."""
+        if not (
+            self.turns.keys().isdisjoint(upper.submissions)
+            and self.messages.keys().isdisjoint(upper.messages)
+        ):
+            raise Overlap
         self.last_position = upper.last_position
         self.events += upper.events
         self.conversations |= upper.conversations

@@ -25,7 +25,7 @@ from turnkeeper.store.sqlite.faults import translated
 from turnkeeper.store.sqlite.sql import QUERIES
 from turnkeeper.store.sqlite.stored import StoredRows
 from turnkeeper.store.sqlite.tables import write_unit
-from turnkeeper.store.unit import Unit
+from turnkeeper.store.unit import Overlap, Unit
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ class Writer:
         for way in (self._together, self._with_savepoints):
             try:
                 way(jobs)
-            except apsw.ConstraintError as error:
+            except (apsw.ConstraintError, Overlap) as error:
                 problem = self._undo(error)
             except Exception as error:  # noqa: BLE001 - whatever it is, who waits must hear of it
                 problem = self._undo(error)
@@ -180,8 +180,6 @@ class Writer:
                     job.work(self._cursor, self._stored)
             except apsw.ConstraintError as error:
                 self._cursor.execute("ROLLBACK TO job")
-                self._stored.forget()
-                self._stored.refresh()
                 job.error = self._refused(error, unit)
             self._cursor.execute("RELEASE job")
         self._commit()
@@ -213,6 +211,8 @@ class Writer:
         try:
             job.result = job.change(upper)
             unit.absorb(upper)
+        except Overlap:
+            raise
         except Exception as error:  # noqa: BLE001 - a batch that cannot be applied fails alone
             job.error = error
 
