@@ -38,7 +38,7 @@ from turnkeeper.conversation.events import (
 )
 from turnkeeper.conversation.ids import turn_of_approval
 from turnkeeper.conversation.masking import Masker
-from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, EXPIRED, Origin
+from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, EXPIRED, USER, Origin
 from turnkeeper.conversation.parts import Attachment, Part, Text, plain_text
 from turnkeeper.conversation.rights import ANYWHERE, OWNER_SCOPES, Right, authorise
 from turnkeeper.conversation.turns import (
@@ -78,6 +78,7 @@ from turnkeeper.lane import Rules, inputs
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.runner import Runner
 from turnkeeper.port.store import AttachmentRow, Batch, Store, TokenRow, UserRow
+from turnkeeper.projection.timeline import Timeline, queue_rows, timeline_rows
 from turnkeeper.projection.view import (
     Accepted,
     ConversationView,
@@ -518,6 +519,34 @@ class Keeper:
         more = rows[1].seq if len(rows) > limit else None
         page = rows[1:] if len(rows) > limit else rows
         return [message_view(row) for row in page], more
+
+    async def timeline(
+        self, principal: Principal, conversation_id: str, *, before: int | None = None, limit: int = 60
+    ) -> Timeline:
+        """The ordered rows that a page draws, newest page first; it begins with a whole turn."""
+        conversation = await self._in(principal, Right.READ, conversation_id)
+        limit = min(limit, self.settings.page_rows_max)
+        rows = await self.store.messages(conversation_id, before=before, limit=limit + 1)
+        page, more = rows[-limit:], len(rows) > limit
+        while more and page[0].role != USER and len(page) < limit + self.settings.page_rows_max:
+            older = await self.store.messages(conversation_id, before=page[0].seq, limit=limit)
+            cut = max((i for i, one in enumerate(older) if one.role == USER), default=0)
+            page, more = (*older[cut:], *page), cut > 0 or len(older) == limit
+        turns = {
+            turn_id: await self._view(turn_id)
+            for turn_id in {m.turn_id for m in page if m.role == USER}
+            if turn_id
+        }
+        drawn = timeline_rows(page, turns)
+        if before is None:
+            snapshot = await self.conversation(principal, conversation_id)
+            drawn += queue_rows(snapshot.queue)
+        return Timeline(
+            rows=drawn,
+            next=page[0].seq if more and page else None,
+            as_of_seq=conversation.last_seq,
+            epoch=self.epoch,
+        )
 
     async def turns(
         self, principal: Principal, conversation_id: str, *, before: str | None = None, limit: int = 50

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from turnkeeper.conversation.rights import Right
 from turnkeeper.errors import BadInput, CursorInvalid
+from turnkeeper.projection.timeline import Timeline
 from turnkeeper.projection.view import ConversationView, Snapshot
 from turnkeeper.server.operation import Call, Operation, Param, whole_number
 from turnkeeper.server.reply import JSON_LINES, Answer, Chunks, reply
@@ -17,6 +18,7 @@ from turnkeeper.server.shapes import (
 )
 
 CONVERSATIONS_PER_PAGE = 50
+ROWS_PER_PAGE = 60
 
 
 async def create(call: Call) -> Answer:
@@ -39,6 +41,17 @@ async def find(call: Call) -> Answer:
 
 async def read(call: Call) -> Answer:
     return reply(await call.keeper.conversation(call.principal, call.values["conversation_id"]))
+
+
+async def timeline(call: Call) -> Answer:
+    return reply(
+        await call.keeper.timeline(
+            call.principal,
+            call.values["conversation_id"],
+            before=call.number("before"),
+            limit=call.limit(default=ROWS_PER_PAGE),
+        )
+    )
 
 
 async def change(call: Call) -> Answer:
@@ -165,6 +178,20 @@ OPERATIONS = (
         handler=read,
         right=Right.READ,
         answer=Snapshot,
+        tag="conversations",
+    ),
+    Operation(
+        method="GET",
+        path="/v1/conversations/{conversation_id}/timeline",
+        name="readTimeline",
+        summary="The ordered rows that a page draws: history, progress before its answer, the queue last.",
+        handler=timeline,
+        right=Right.READ,
+        answer=Timeline,
+        params=(
+            Param(name="before", description="Rows before this seq: the `next` of the newer page."),
+            Param(name="limit", description="How many messages at the most."),
+        ),
         tag="conversations",
     ),
     Operation(
