@@ -356,6 +356,16 @@ class Keeper:
         assert turn is not None
         return turn
 
+    async def known_agents(self, principal: Principal) -> list[dict[str, Any]]:
+        """The agents that a conversation can be made with: `{name, runner, provider, model}`."""
+        authorise(principal, Right.READ, ANYWHERE)
+        known = [
+            {"name": a.name, "runner": a.runner, "provider": a.model.provider, "model": a.model.model}
+            for a in self.agents.values()
+        ]
+        more = sorted(set(self._runners) - set(self.agents))
+        return known + [{"name": name, "runner": "own", "provider": "", "model": ""} for name in more]
+
     async def create_conversation(
         self, principal: Principal, agent: str, title: str = ""
     ) -> ConversationView:

@@ -203,3 +203,10 @@ class FeedView(msgspec.Struct, frozen=True, kw_only=True):
     changes: list[dict[str, Any]]
     request: dict[str, Any] | None
     display: list[dict[str, Any]]
+
+
+class AgentList(msgspec.Struct, frozen=True, kw_only=True):
+    """Agents: `{name, runner, provider, model}`."""
+
+    agents: list[dict[str, Any]]
+    next: str | None

@@ -9,6 +9,7 @@ from turnkeeper.projection.view import ConversationView, Snapshot
 from turnkeeper.server.operation import Call, Operation, Param, whole_number
 from turnkeeper.server.reply import JSON_LINES, Answer, Chunks, reply
 from turnkeeper.server.shapes import (
+    AgentList,
     ChangeBody,
     ConversationList,
     CreateBody,
@@ -41,6 +42,10 @@ async def find(call: Call) -> Answer:
 
 async def read(call: Call) -> Answer:
     return reply(await call.keeper.conversation(call.principal, call.values["conversation_id"]))
+
+
+async def agents(call: Call) -> Answer:
+    return reply({"agents": await call.keeper.known_agents(call.principal), "next": None})
 
 
 async def timeline(call: Call) -> Answer:
@@ -126,6 +131,16 @@ C = "/v1/conversations"
 ONE = C + "/{conversation_id}"
 
 OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/agents",
+        name="listAgents",
+        summary="The agents that a conversation can be made with.",
+        handler=agents,
+        right=Right.READ,
+        answer=AgentList,
+        tag="conversations",
+    ),
     Operation(
         method="GET",
         path=ONE + "/events",
