@@ -13,15 +13,12 @@ import msgspec
 
 from turnkeeper.provider import openai_chat
 from turnkeeper.provider.mistral_rules import validate
-from turnkeeper.provider.openai_chat import Variant
+from turnkeeper.provider.openai_chat import AFTER_TOOL, Variant
 from turnkeeper.provider.wire import Encoded
 
 __all__ = ["VARIANTS", "encode", "validate"]
 
 DIALECT: Final = "mistral"
-
-AFTER_TOOL: Final = "(tool results received)"
-"""What the assistant says between tool results and the user's next words."""
 
 VARIANTS: Final[dict[str, Variant]] = {
     "mistral": Variant(

@@ -46,6 +46,10 @@ REASONING_FILLER: Final = "(the reasoning of this step is not available)"
 """Stands where a thinking model wants its own reasoning back and there is none of it (C7)."""
 
 
+AFTER_TOOL: Final = "(tool results received)"
+"""What the assistant says between tool results and the user's next words, where nothing else may stand there."""
+
+
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """How one family of servers differs from the others."""
 
@@ -93,7 +97,12 @@ VARIANTS: Final[dict[str, Variant]] = {
             key_name="MOONSHOT_API_KEY",
             reasoning_back="always",
         ),
-        Variant(name="vllm", base_url="http://127.0.0.1:8000/v1", key_name="VLLM_API_KEY"),
+        Variant(
+            name="vllm",
+            base_url="http://127.0.0.1:8000/v1",
+            key_name="VLLM_API_KEY",
+            after_tool=AFTER_TOOL,  # chat templates that want roles to alternate count no tool message (C8)
+        ),
         Variant(
             name="ollama",
             base_url="http://127.0.0.1:11434/v1",

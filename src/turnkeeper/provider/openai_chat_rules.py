@@ -52,7 +52,7 @@ def validate(body: Any, *, variant: str = "openai", thinking: bool | None = None
         elif _is_empty(message.get("content")):
             found.append(Violation("C6", path, f"{path}: content must not be empty for role {role}."))
         if variant in ALTERNATING:
-            if role == said:
+            if role == said and not message.get("tool_calls"):
                 sentence = f"{path}: Conversation roles must alternate user/assistant/user/assistant/..."
                 found.append(Violation("C8", path, sentence))
             if not said and role == "assistant":
@@ -63,8 +63,8 @@ def validate(body: Any, *, variant: str = "openai", thinking: bool | None = None
                         f"{path}: After the optional system message, conversation roles must start with user.",
                     )
                 )
-        if role in ("user", "assistant"):
-            said = role
+        if role == "user" or (role == "assistant" and not message.get("tool_calls")):
+            said = role  # templates count a call and its results as a part of the answer that follows
     if open_calls:
         _unanswered(open_calls, found)
     if (unsound := unsound_json(body)) is not None:

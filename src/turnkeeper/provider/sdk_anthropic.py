@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from turnkeeper.conversation.messages import Origin
@@ -42,31 +41,24 @@ class AnthropicProvider(Shell):
         )
         self._base_url = base_url
         self._key = key
-        self._client: AsyncAnthropic | None = None
 
-    def _open(self) -> AsyncAnthropic:
-        if self._client is None:
-            import anthropic
-            import httpx2
+    def open_client(self) -> AsyncAnthropic:
+        """The SDK's client, made."""
+        import anthropic
+        import httpx2
 
-            self._client = anthropic.AsyncAnthropic(
-                api_key=self._key or "none",
-                base_url=self._base_url,
-                max_retries=0,
-                timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS_MAX),
-            )
-        return self._client
-
-    async def connect(self) -> None:
-        """Load the SDK and make its client, once."""
-        if self._client is None:
-            await asyncio.to_thread(self._open)
+        return anthropic.AsyncAnthropic(
+            api_key=self._key or "none",
+            base_url=self._base_url,
+            max_retries=0,
+            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS_MAX),
+        )
 
     async def send(self, body: bytes) -> Answer:
         """POST /v1/messages."""
         from anthropic import AsyncStream
 
-        events: AsyncStream[Any] = await self._open().post(
+        events: AsyncStream[Any] = await self._client.post(
             "/v1/messages",
             content=body,
             cast_to=object,
@@ -79,9 +71,3 @@ class AnthropicProvider(Shell):
             await response.aread()
             return Answer(events, response.headers.get("request-id"), whole=response.json())
         return Answer(events, response.headers.get("request-id"))
-
-    async def close(self) -> None:
-        """Close connections."""
-        if self._client is not None:
-            await self._client.close()
-            self._client = None

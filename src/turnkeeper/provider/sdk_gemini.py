@@ -7,7 +7,6 @@ server in the tests, as a witness that this is the wire.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 BASE_URL: Final = "https://generativelanguage.googleapis.com"
 KEY_NAME: Final = "GEMINI_API_KEY"
 
+CONNECTIONS_MAX: Final = 1000
+"""Connections open at once, as in the SDKs of the others."""
 LINE_BYTES_MAX: Final = 64_000_000
 """The longest line of a stream; a longer one ends the call as oversized."""
 
@@ -63,23 +64,19 @@ class GeminiProvider(Shell):
         )
         self._base_url = base_url.rstrip("/")
         self._key = key
-        self._client: httpx2.AsyncClient | None = None
 
-    def _open(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            import httpx2
+    def open_client(self) -> httpx2.AsyncClient:
+        """The HTTP client, made."""
+        import httpx2
 
-            self._client = httpx2.AsyncClient(timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS_MAX))
-        return self._client
-
-    async def connect(self) -> None:
-        """Make the client, once."""
-        if self._client is None:
-            await asyncio.to_thread(self._open)
+        return httpx2.AsyncClient(
+            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS_MAX),
+            limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
+        )
 
     async def send(self, body: bytes) -> Answer:
         """POST .../models/NAME:streamGenerateContent."""
-        client = self._open()
+        client: httpx2.AsyncClient = self._client
         request = client.build_request(
             "POST",
             f"{self._base_url}/v1beta/models/{self.origin.model}:streamGenerateContent",
@@ -102,12 +99,6 @@ class GeminiProvider(Shell):
             await response.aclose()
             raise
         return Answer(_events(response), None)
-
-    async def close(self) -> None:
-        """Close connections."""
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
 
 
 def _json_or_none(content: bytes) -> Any:

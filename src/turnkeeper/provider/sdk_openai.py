@@ -6,7 +6,6 @@ and keeps its authentication, its connection pool and its stream decoding (docs/
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from turnkeeper.conversation.messages import Origin
@@ -53,34 +52,28 @@ class OpenAIProvider(Shell):
         self._path = path
         self._key = key
         self._own_account = own_account
-        self._client: AsyncOpenAI | None = None
 
-    def _open(self) -> AsyncOpenAI:
-        if self._client is None:
-            import httpx2
-            import openai
+    def open_client(self) -> AsyncOpenAI:
+        """The SDK's client, made."""
+        import httpx2
+        import openai
 
-            self._client = openai.AsyncOpenAI(
-                api_key=self._key or KEYLESS,
-                base_url=self._base_url,
-                max_retries=0,
-                timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS_MAX),
-            )
-            if not self._own_account:
-                self._client.organization = None
-                self._client.project = None
-        return self._client
-
-    async def connect(self) -> None:
-        """Load the SDK and make its client, once."""
-        if self._client is None:
-            await asyncio.to_thread(self._open)
+        client = openai.AsyncOpenAI(
+            api_key=self._key or KEYLESS,
+            base_url=self._base_url,
+            max_retries=0,
+            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS_MAX),
+        )
+        if not self._own_account:
+            client.organization = None
+            client.project = None
+        return client
 
     async def send(self, body: bytes) -> Answer:
         """POST the request."""
         from openai import AsyncStream
 
-        events: AsyncStream[Any] = await self._open().post(
+        events: AsyncStream[Any] = await self._client.post(
             self._path,
             content=body,
             cast_to=object,
@@ -94,9 +87,3 @@ class OpenAIProvider(Shell):
             await response.aread()
             return Answer(events, request_id, whole=response.json())
         return Answer(events, request_id)
-
-    async def close(self) -> None:
-        """Close connections."""
-        if self._client is not None:
-            await self._client.close()
-            self._client = None

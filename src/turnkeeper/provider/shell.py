@@ -8,6 +8,7 @@ stall; the time in which our own caller is busy counts against nobody.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, Final, TypeVar
@@ -125,6 +126,8 @@ class Shell:
         self.origin = origin
         self.where = address_of(base_url)
         self._make_reader = make_reader
+        self._client: Any = None
+        self._opening = threading.Lock()
         self._builder = Builder(dialect, origin, files=files, report=report, fields=fields)
 
     def __repr__(self) -> str:
@@ -143,10 +146,23 @@ class Shell:
 
     async def close(self) -> None:
         """Close connections."""
-        raise NotImplementedError
+        if self._client is not None:
+            client, self._client = self._client, None
+            close = getattr(client, "aclose", None) or client.close
+            await close()
 
     async def connect(self) -> None:
-        """Load the SDK and make its client, once; loading takes a second and is off the event loop."""
+        """Load the SDK and make its client, once; loading takes a second and is done off the event loop."""
+        if self._client is None:
+            await asyncio.to_thread(self._open_once)
+
+    def _open_once(self) -> None:
+        with self._opening:
+            if self._client is None:
+                self._client = self.open_client()
+
+    def open_client(self) -> Any:
+        """The client, made. Called once, in a thread."""
         raise NotImplementedError
 
     async def send(self, body: bytes) -> Answer:

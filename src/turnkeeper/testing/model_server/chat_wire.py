@@ -57,7 +57,7 @@ class ChatWire:
 
     def play(self, round_: Round, asked: Asked, account: str) -> ChatPlay:
         """How a round goes over this wire."""
-        return ChatPlay(round_, asked)
+        return ChatPlay(round_, asked, short_ids=self.name.startswith("mistral"))
 
 
 def chat_error(error: ScriptedError) -> dict[str, Any]:
@@ -76,7 +76,8 @@ def chat_error(error: ScriptedError) -> dict[str, Any]:
 class ChatPlay:
     """A round as chunks of one choice."""
 
-    def __init__(self, round_: Round, asked: Asked) -> None:
+    def __init__(self, round_: Round, asked: Asked, *, short_ids: bool = False) -> None:
+        self._short_ids = short_ids
         self._round = round_
         self._id = new_id("chatcmpl-")
         self._model = asked.model
@@ -119,7 +120,9 @@ class ChatPlay:
 
     def call(self, call_id: str | None, name: str, arguments: str) -> Iterator[bytes]:
         """A tool call: its head, then its arguments in two pieces."""
-        made = new_id("call_") if call_id is None else call_id
+        made = call_id
+        if made is None:  # Mistral's have nine characters
+            made = new_id("")[:9] if self._short_ids else new_id("call_")
         index, self._calls = self._calls, self._calls + 1
         call = {"id": made, "type": "function", "function": {"name": name, "arguments": arguments}}
         self._message.setdefault("tool_calls", []).append(call)
