@@ -551,6 +551,41 @@ def assistant_part_order(case: Case, report: Report, wanted: Any, again: Any) ->
     return ""
 
 
+# --- fields of our own cases
+
+
+def system_rows_max(case: Case, report: Report, wanted: Any, again: Any) -> str:
+    found = sum(m["role"] == "system" for m in report["feed"])
+    return "" if found <= wanted else f"there are {found}"
+
+
+def call_names(case: Case, report: Report, wanted: Any, again: Any) -> str:
+    found = [p["name"] for p in parts(report, "tool_call")]
+    return "" if found == wanted else f"they are {found}"
+
+
+def arguments_in_feed(case: Case, report: Report, wanted: Any, again: Any) -> str:
+    found = {p["original_id"]: p["arguments"] for p in parts(report, "tool_call")}
+    return ", ".join(f"{i}: {found.get(i)!r}" for i, value in wanted.items() if found.get(i) != value)
+
+
+def calls_are_last(case: Case, report: Report, wanted: Any, again: Any) -> str:
+    for message in report["feed"]:
+        kinds = [p["type"] for p in message["parts"]]
+        if "tool_call" in kinds and "text" in kinds[kinds.index("tool_call") :]:
+            return f"{kinds}"
+    return ""
+
+
+def feed_role_list(case: Case, report: Report, wanted: Any, again: Any) -> str:
+    found = [m["role"] for m in report["feed"]]
+    return "" if found == wanted else f"they are {found}"
+
+
+def request_is_null(case: Case, report: Report, wanted: Any, again: Any) -> str:
+    return "" if (report["request"] is None) is wanted else "a request is made"
+
+
 CHECKS: dict[str, Callable[..., str]] = {
     "wire_valid": wire_valid,
     "pairing": pairing,
@@ -598,4 +633,10 @@ CHECKS: dict[str, Callable[..., str]] = {
     "summaries_in_feed_max": summaries_in_feed_max,
     "last_user_request": last_user_request,
     "assistant_part_order": assistant_part_order,
+    "system_rows_max": system_rows_max,
+    "call_names": call_names,
+    "arguments_in_feed": arguments_in_feed,
+    "calls_are_last": calls_are_last,
+    "feed_role_list": feed_role_list,
+    "request_is_null": request_is_null,
 }

@@ -12,13 +12,17 @@ from tests.history.expect import CHECKS, RUNTIME, judge
 from turnkeeper import cli
 from turnkeeper.foreign.case import feed_case
 
-FOLDER = Path(__file__).parent.parent / "vectors" / "feed"
-CASES = sorted(path.stem for path in FOLDER.glob("*.json"))
+VECTORS = Path(__file__).parent.parent / "vectors"
+FILES = {
+    path.stem: path for folder in ("feed", "feed_more") for path in sorted((VECTORS / folder).glob("*.json"))
+}
+"""The public cases, and more of the same kinds."""
+CASES = list(FILES)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_feed_of_a_case_is_as_expected(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    path = FOLDER / f"{name}.json"
+    path = FILES[name]
     case: dict[str, Any] = json.loads(path.read_text("utf-8"))
     assert cli.run(["feed", str(path)]) == 0
     out, err = capsys.readouterr()
@@ -30,7 +34,7 @@ def test_the_feed_of_a_case_is_as_expected(name: str, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_stored_message_is_in_the_sources_or_in_the_changes(name: str) -> None:
-    case = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+    case = json.loads(FILES[name].read_text("utf-8"))
     report = feed_case(case)
     told = {source for m in report["feed"] for source in m["sources"]} | {
         c["message"] for c in report["changes"]
@@ -39,5 +43,5 @@ def test_every_stored_message_is_in_the_sources_or_in_the_changes(name: str) -> 
 
 
 def test_no_field_of_an_expectation_is_judged_by_nobody() -> None:
-    fields = {name for n in CASES for name in json.loads((FOLDER / f"{n}.json").read_text("utf-8"))["expect"]}
+    fields = {name for n in CASES for name in json.loads(FILES[n].read_text("utf-8"))["expect"]}
     assert fields <= set(CHECKS) | set(RUNTIME)

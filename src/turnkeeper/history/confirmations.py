@@ -116,9 +116,9 @@ def put_sentinels(rows: Rows, run: Run) -> Rows:
     for i, row in enumerate(rows):
         if row.message.role != USER or row.message.message_id not in run.expired:
             continue
+        if any(type(p) is Text and wording.EXPIRED_CONFIRMATION in p.text for p in row.message.parts):
+            continue  # done before; what merged with it since is not stale
         parts = _with_sentinel(row.message.parts, run)
-        if parts == row.message.parts:
-            continue
         if out is None:
             out = list(rows)
         out[i] = with_parts(row, parts)

@@ -96,23 +96,30 @@ def _quality(result: ToolResult) -> int:
 
 def is_paired(rows: Rows) -> bool:
     """Whether every call has its one result right behind it and no result is left over."""
-    expected: list[str] | None = None
+    calls: list[ToolCall] = []
     for row in rows:
         role = row.message.role
         if role == TOOL:
-            if expected is None:
+            if not calls or not _answer_in_order(calls, row.message):
                 return False
-            got = [part.tool_call_id for part in row.message.parts if type(part) is ToolResult]
-            if got != expected:
-                return False
-            expected = None
+            calls = []
             continue
-        if expected is not None:
+        if calls:
             return False
         if role == ASSISTANT:
-            calls = [call.id for call in client_calls(row.message)]
-            expected = calls or None
-    return expected is None
+            calls = client_calls(row.message)
+    return not calls
+
+
+def _answer_in_order(calls: list[ToolCall], answers: Message) -> bool:
+    results = [part for part in answers.parts if type(part) is ToolResult]
+    ids = [call.id for call in calls]
+    if ids != [result.tool_call_id for result in results]:
+        return False
+    if len(ids) == 1 or len(set(ids)) == len(ids):
+        return True
+    # Equal ids: where a result names its tool, it says which call it means.
+    return all(r.name is None or r.name == call.name for call, r in zip(calls, results, strict=True))
 
 
 def pair_results(rows: Rows, run: Run) -> Rows:
@@ -215,8 +222,11 @@ class _Pairing:
         return slot.row < self.last_user or is_other_reply(self.rows[slot.row].message, answer)
 
     def _fill(self, slot: _Slot, at: int, source: Row, result: ToolResult) -> None:
-        if result.tool_call_id != slot.call.id:
-            result = msgspec.structs.replace(result, tool_call_id=slot.call.id, block=msgspec.UNSET)
+        call = slot.call
+        if result.tool_call_id != call.id or result.name not in (None, call.name):
+            result = msgspec.structs.replace(
+                result, tool_call_id=call.id, name=result.name and call.name, block=msgspec.UNSET
+            )
         slot.result, slot.source, slot.at = result, source, max(at, slot.row)
         slot.moved = at != slot.row + 1
 

@@ -34,12 +34,12 @@ class Dialect(msgspec.Struct, frozen=True):
 DIALECTS: Final[dict[str, Dialect]] = {
     dialect.name: dialect
     for dialect in (
-        Dialect("anthropic", anthropic.encode, anthropic.validate, ("system", "messages")),
+        Dialect("anthropic", anthropic.encode, anthropic.validate, ("system", "messages", "thinking")),
         Dialect(
             "bedrock",
             partial(anthropic.encode, bedrock=True),
             partial(anthropic.validate, bedrock=True),
-            ("system", "messages"),
+            ("system", "messages", "thinking"),
         ),
         *(
             Dialect(
