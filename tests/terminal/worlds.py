@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from turnkeeper.terminal.pane import Launch, Pane
 from turnkeeper.terminal.tmux import Tmux, run_once
 from turnkeeper.testing.scripted_cli.quirks import Quirks
 from turnkeeper.testing.scripted_pane import ScriptedPane, ScriptedTerminal
+from turnkeeper.testing.until import Pace, until
 
 SOURCE = Path(__file__).parents[2] / "src"
 PROGRAM = (sys.executable, "-m", "turnkeeper.testing.scripted_cli")
@@ -52,10 +51,11 @@ class World:
         pane = await self.terminal.open(name, launch)
         self.logs[name + pane.identity.pane_id] = self.folder / f"log{number}.jsonl"
         self.logs[str(id(pane))] = self.folder / f"log{number}.jsonl"
-        deadline = time.monotonic() + 10
-        while "❯" not in (await pane.screen()).text:
-            assert time.monotonic() < deadline, (await pane.screen()).text
-            await asyncio.sleep(0.02)
+
+        async def composer() -> bool:
+            return "❯" in (await pane.screen()).text
+
+        await until(composer, "the composer")
         return pane
 
     def log(self, pane: Pane) -> list[dict[str, Any]]:
@@ -63,13 +63,11 @@ class World:
         return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     async def settle(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        """Let time pass: a program in a terminal has no clock of ours that could be advanced."""
+        await Pace(1.0).at(seconds)
 
     async def until(self, pane: Pane, what: str, key: str = "submit") -> None:
-        deadline = time.monotonic() + 5
-        while what not in [entry.get(key) for entry in self.log(pane)]:
-            assert time.monotonic() < deadline, self.log(pane)
-            await asyncio.sleep(0.02)
+        await until(lambda: what in [entry.get(key) for entry in self.log(pane)], f"{key} {what!r}")
 
 
 class TmuxWorld(World):
@@ -87,8 +85,11 @@ class TmuxWorld(World):
 
     async def kill(self, pane: Pane, signal: int) -> None:
         os.kill(pane.identity.pid, signal)
-        while (await pane.look()).alive:
-            await asyncio.sleep(0.01)
+
+        async def gone() -> bool:
+            return not (await pane.look()).alive
+
+        await until(gone, "the death of the pane's program")
 
     async def scroll(self, pane: Pane) -> None:
         code, words = await run_once(

@@ -47,12 +47,11 @@ def test_every_promise_names_code_that_holds_it_and_a_test_that_attacks_it() -> 
     faults = []
     for promise, rest in rows:
         links = CODE_LINK.findall(rest)
-        if links:
-            faults += [
-                f"{promise} links to nothing in {folder}"
-                for folder in ("src/", "tests/")
-                if not any(path.startswith(folder) for _, path in links)
-            ]
+        faults += [
+            f"{promise} links to nothing in {folder}"
+            for folder in ("src/", "tests/")
+            if not any(path.startswith(folder) for _, path in links)
+        ]
         for shown, path in links:
             target = ROOT / path.partition("#")[0]
             last = re.split(r"[.:]", shown)[-1]
