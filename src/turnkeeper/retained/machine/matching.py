@@ -1,0 +1,58 @@
+"""Which of our texts a record or a composer holds.
+
+Transcripts are compared by key (the adapter's normaliser made both sides), occurrence by occurrence: a record proves
+one text, the first in order that still waits for one. Some CLIs join what was queued into one record; then the record
+proves all texts that it is made of. Composers are compared without white space, for a screen re-flows text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnkeeper.retained.machine.state import Item
+from turnkeeper.retained.signs import Composer, Reading
+
+OURS_CHARS = 12
+"""A longer piece of a composer is taken for ours if one of our texts contains it; a shorter one must begin it."""
+
+
+def squash(text: str) -> str:
+    """The text without any white space."""
+    return "".join(text.split())
+
+
+def proven(items: Sequence[Item], key: str) -> tuple[Item, ...]:
+    """The items that a record with this key proves: one that equals it, or several that it joins, in order."""
+    waiting = [
+        item for item in items if not item.confirmed and (item.enters > 0 or item.accepted or item.tried)
+    ]
+    for item in waiting:
+        if item.key == key:
+            return (item,)
+    for first in range(len(waiting)):
+        rest = key
+        taken: list[Item] = []
+        for item in waiting[first:]:
+            if not rest.startswith(item.key):
+                break
+            taken.append(item)
+            rest = rest[len(item.key) :].lstrip("\n")
+            if not rest and len(taken) > 1:
+                return tuple(taken)
+    return ()
+
+
+def ours(items: Sequence[Item], past: Sequence[str], reading: Reading) -> bool:
+    """Whether the composer's text is one that we pasted: then it may be cleared. A person's draft never may."""
+    pasted = [squash(item.text) for item in items if item.pastes > 0]
+    known = [*pasted, *past]
+    if reading.composer is not Composer.TEXT or not known:
+        return False
+    if reading.placeholder:
+        return True
+    seen = squash(reading.text)
+    return any(
+        text.startswith(seen) or seen.startswith(text) or (len(seen) >= OURS_CHARS and seen in text)
+        for text in known
+        if text
+    )
