@@ -446,7 +446,7 @@ class World:
             self.cli.menu_until = self.cli.menu_from + self.rng.choice([5.0, 100.0])
         run = Run(self, turn)
         run.start()
-        while run.state.phase is not TurnPhase.ENDED:
+        while not run.state.over:
             cli = self.cli
             if cli.now - began > TURN_SECONDS_MAX:
                 self.broken.append(f"ends: {turn.turn_id} has run for {TURN_SECONDS_MAX:g} s: {run.state}")
@@ -472,7 +472,7 @@ class World:
                 run.tell(i.StopAsked(reason="cancelled"))
                 continue
             run.look()
-            if self.broken or run.state.phase is TurnPhase.ENDED:
+            if self.broken or run.state.over:
                 break
             event = cli.next_event()
             times = [run.next_look, wake_at(run.state, cli.now), event, restart_at, steer_at, stop_at]
@@ -518,7 +518,7 @@ class Run:
         same = was_alive and same_as_handed == world.pane
         self.tell(i.Opened(same=same, fresh=not was_alive, last_work_at=world.last_work))
         self._read()
-        if dead_while_answering and self.state.phase is not TurnPhase.ENDED:
+        if dead_while_answering and not self.state.over:
             self.tell(i.Gone(sentence="it has ended"))
 
     def add_rider(self, rider: Turn) -> None:
@@ -560,7 +560,7 @@ class Run:
         """Read the transcript, look at the pane if it is time, and tell the time."""
         cli = self.world.cli
         self._read()
-        if self.state.phase is TurnPhase.ENDED:
+        if self.state.over:
             return
         if cli.now >= self.next_look:
             if self.world.rng.random() < self.world.faults.trouble:
@@ -573,12 +573,12 @@ class Run:
             self.next_look = look_at(self.state, cli.now, cli.now)
             if self.next_look == cli.now + SLOW_SECONDS:
                 self.next_look = cli.now + SLOW_SECONDS * 10
-        if self.state.phase is not TurnPhase.ENDED:
+        if not self.state.over:
             self.tell(i.Tick())
 
     def tell(self, told: i.Input) -> None:
         """Step, and perform."""
-        if self.state.phase is TurnPhase.ENDED:
+        if self.state.over:
             return
         before = self.state.hand
         self.world.log.append(

@@ -199,6 +199,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     hold: str = ""
 
     @property
+    def over(self) -> bool:
+        """Nothing more is to be told."""
+        return self.phase is TurnPhase.ENDED
+
+    @property
     def own(self) -> Item:
         """The turn's own text."""
         return self.items[0]
