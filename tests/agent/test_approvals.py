@@ -158,6 +158,21 @@ def test_one_yes_approves_one_call() -> None:
     run(main())
 
 
+def test_two_identical_calls_are_one_question() -> None:
+    async def main() -> None:
+        shop = Shop()
+        twin = call("drop", {"name": "staging"}, "d2")
+        world = World([DROP, twin], "gone", tools=shop.tools())
+        turn, needs = await parked(world)
+        assert [asked["call_id"] for asked in needs.needs["approvals"]] == ["d1"]
+        assert "waits for a decision" in str(results(turn)["d2"].content)
+        on = decided(turn, needs, "approve")
+        assert isinstance(await on.carry_out(world.runner), Answered)
+        assert shop.ran == [("drop", "staging")]
+
+    run(main())
+
+
 def test_an_outcome_after_other_turns_is_a_notice_at_the_end() -> None:
     async def main() -> None:
         shop = Shop()

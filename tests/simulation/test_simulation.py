@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from turnkeeper.testing.simulator import dispatch_world, lane_world
+from turnkeeper.testing.simulator import agent_world, dispatch_world, lane_world
 
 LONG = bool(os.environ.get("TURNKEEPER_LONG"))
 LANE_SEEDS = 100_000 if LONG else 10_000
 DISPATCH_SEEDS = 20_000 if LONG else 2_000
+AGENT_SEEDS = 3_000 if LONG else 200
 CHUNKS = 10
-WORLDS = {"lane": lane_world.run_seed, "dispatch": dispatch_world.run_seed}
+WORLDS = {"lane": lane_world.run_seed, "dispatch": dispatch_world.run_seed, "agent": agent_world.run_seed}
 CAUGHT_WITHIN = 400
 """Every planted bug must be caught by some seed below this."""
 
@@ -53,6 +54,13 @@ def test_the_dispatcher_keeps_its_promises(chunk: int) -> None:
         dispatch_world.run_seed(seed)
 
 
+@pytest.mark.timeout(2400 if LONG else 300)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_our_loop_keeps_its_promises(chunk: int) -> None:
+    for seed in range(chunk, AGENT_SEEDS, CHUNKS):
+        agent_world.run_seed(seed)
+
+
 @pytest.mark.parametrize(("world", "seed"), known_seeds())
 def test_a_seed_that_once_failed_passes(world: str, seed: int) -> None:
     WORLDS[world](seed)
@@ -66,6 +74,11 @@ def test_a_bug_planted_in_the_lane_is_caught(bug: str) -> None:
 @pytest.mark.parametrize("bug", dispatch_world.BUGS)
 def test_a_bug_planted_in_the_dispatcher_is_caught(bug: str) -> None:
     assert caught("dispatch", bug)
+
+
+@pytest.mark.parametrize("bug", agent_world.BUGS)
+def test_a_bug_planted_in_our_loop_is_caught(bug: str) -> None:
+    assert caught("agent", bug)
 
 
 def caught(world: str, bug: str) -> bool:

@@ -115,6 +115,9 @@ class Attempt:
         self.journal = TurnJournal(turn, {name: tool.effect for name, tool in agent.tools.items()})
         self.stop: asyncio.Task[str] = asyncio.ensure_future(turn.wait_stopping())
 
+    def let_go(self) -> None:
+        """The attempt is over, by an outcome or because its task was ended: nothing of it goes on."""
+
     async def step(self) -> Outcome | None:
         """Do the next piece of work; None if another one follows."""
         raise NotImplementedError
@@ -154,6 +157,7 @@ class Attempt:
             )
         finally:
             self.stop.cancel()
+            self.let_go()
         self.journal.confirm()
         return msgspec.structs.replace(outcome, bodies=(*self.journal.rest(), *outcome.bodies))
 

@@ -42,18 +42,17 @@ class DraftKeeper:
         self._unsaved_bytes += len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if self._task is None:
             self._task = asyncio.create_task(self._keep())
+            self._task.add_done_callback(_look_at)
         elif self._task.done():
             self._task.result()
         if self._unsaved_bytes >= self._size_bytes:
             self._wake.set()
 
     def close(self) -> None:
-        """Save nothing more: what was collected is about to be journaled as a message."""
+        """Save nothing more: what was collected is about to be journaled as a message, or nobody asks any more."""
         self._unsaved_bytes = 0
         self._interval_seconds = -1.0
         self._wake.set()
-        if self._task is not None:
-            self._task.add_done_callback(_look_at)
 
     async def finish(self) -> None:
         """Stop saving; a save under way is waited for. Raises what it raised."""

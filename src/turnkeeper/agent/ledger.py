@@ -25,7 +25,8 @@ def find_earlier(so_far: TurnSoFar, candidate: Call, effect: Effect) -> Call | N
     """The identical earlier call because of which `candidate` must not run; None if it may.
 
     A call that was refused for its own sake (no such tool, unreadable arguments, denied) counts too: it
-    would be refused for the same reason, and a model that repeats it must not go on for ever.
+    would be refused for the same reason, and a model that repeats it must not go on for ever. So does one
+    that waits for a yes: two identical questions would be two executions.
     """
     for earlier in reversed(list(so_far.calls.values())):
         if earlier.order >= candidate.order or earlier.signature != candidate.signature or earlier.set_aside:
@@ -34,5 +35,7 @@ def find_earlier(so_far: TurnSoFar, candidate: Call, effect: Effect) -> Call | N
             may_repeat = effect is Effect.READ_ONLY and so_far.mutations > earlier.mutations_before
             return None if may_repeat else earlier
         if earlier.disposition is Disposition.REFUSED and earlier.why in FOR_ITS_OWN_SAKE:
+            return earlier
+        if earlier.approval_id is not None and earlier.open:
             return earlier
     return None

@@ -78,6 +78,7 @@ class ModelTurn(Attempt):
 
     def __init__(self, agent: ModelRunner, turn: TurnPort) -> None:
         super().__init__(agent, turn)
+        self._stream: RoundStream | None = None
         self.sent_hash = ""
         self.sent_bytes = 0
         self._bytes_per_token = BYTES_PER_TOKEN
@@ -85,6 +86,11 @@ class ModelTurn(Attempt):
         """Whether provider-bound data goes along; left behind once a request with it was refused."""
 
     # -- one round
+
+    def let_go(self) -> None:
+        """Stop saving drafts."""
+        if self._stream is not None:
+            self._stream.drafts.close()
 
     async def step(self) -> Outcome | None:
         """One model call and its tools; None if another round follows."""
@@ -172,7 +178,7 @@ class ModelTurn(Attempt):
                 "utf-8", "surrogatepass"
             ),
         )
-        stream = RoundStream(self.journal, self.agent.settings, number, asked=asked)
+        stream = self._stream = RoundStream(self.journal, self.agent.settings, number, asked=asked)
         try:
             return await self._unless_stopped(asyncio.ensure_future(stream.run(provider, call)))
         except StopAsked:

@@ -182,6 +182,10 @@ class PythonTurn(Attempt):
         self._shown_chars = 0
         self._drafts = self._new_drafts()
 
+    def let_go(self) -> None:
+        """Stop saving drafts."""
+        self._drafts.close()
+
     # -- the generator
 
     async def step(self) -> Outcome | None:

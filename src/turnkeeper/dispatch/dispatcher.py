@@ -453,7 +453,8 @@ class Dispatcher:
             why=effect.why,
         )
         drafts = [Draft(started, turn_id=effect.turn_id, attempt=effect.attempt, actor="dispatcher")]
-        if effect.fence == 1 and not effect.riding:
+        # Who is retried before it ever held the lane had been a rider: its message is in history.
+        if effect.fence == 1 and not effect.riding and effect.why != "retried":
             drafts.append(self.message_draft(submission, effect.attempt, now))
         turn = Turn(
             turn_id=effect.turn_id,
@@ -1027,8 +1028,14 @@ class Dispatcher:
                 return
             actor.running = None
             told = inputs.HandBack(turn_id=running.fence.turn_id, fence=running.fence.token)
-            with contextlib.suppress(Fenced, OutOfPlace):
+            try:
                 await self._step_and_commit(actor, [told], fence=running.fence)
+            except (Fenced, OutOfPlace):
+                return
+            except TurnkeeperError as error:  # the next process finds the turn and rescues it
+                log.warning(
+                    "turn not handed back", extra={"turn_id": running.fence.turn_id, "why": error.code}
+                )
 
 
 __all__ = ["Dispatcher", "LaneActor", "Limits", "Principal", "Stopped", "fingerprint"]

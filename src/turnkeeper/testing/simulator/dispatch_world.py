@@ -30,7 +30,7 @@ from turnkeeper.dispatch import Broadcast, Dispatcher
 from turnkeeper.dispatch.dispatcher import Limits
 from turnkeeper.errors import StoreBusy, TurnkeeperError
 from turnkeeper.lane import Rules, inputs
-from turnkeeper.port.runner import Answered, FailedWith, Needs, Outcome, Stopped, TurnPort
+from turnkeeper.port.runner import Answered, FailedWith, Needs, Outcome, Runner, Stopped, TurnPort
 from turnkeeper.port.store import Batch, Fence
 from turnkeeper.projection.view import event_view
 from turnkeeper.testing.clock import CountedIds, VirtualClock, run_virtual
@@ -129,10 +129,14 @@ class DispatchWorld:
 
     # -- processes
 
+    def make_runner(self) -> Runner:
+        """What carries turns out in a process that starts now."""
+        return WhimsicalRunner(self)
+
     async def boot(self) -> None:
         """A process starts on the store."""
         self.generation += 1
-        runner = WhimsicalRunner(self)
+        runner = self.make_runner()
         broadcast = Broadcast(self.store)
         rules = RULES
         if self.bug == "no_backstop":
