@@ -11,6 +11,7 @@ from tests.agent.world import World, call, kinds, results, run, until
 from turnkeeper.agent.definition import Policies
 from turnkeeper.agent.plan import CrashPolicy, Treatment, treat
 from turnkeeper.agent.so_far import Call
+from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.parts import ToolCall
 from turnkeeper.conversation.turns import Disposition, Effect
@@ -382,3 +383,49 @@ def test_a_call_without_an_intent_has_not_run_and_one_that_waits_goes_on_waiting
     for policy in CrashPolicy:
         assert treat(never, exists=True, has_check=False, policy=policy) is Treatment.RUN
         assert treat(asks, exists=True, has_check=False, policy=policy) is Treatment.WAIT
+
+
+SECRET, TOKEN = "sk-very-secret-and-long-0001", "[secret:1f2e3d4c]"
+
+
+class Masking(MemoryTurn):
+    """A turn whose journal holds tokens where its secret stood, as the dispatcher keeps it."""
+
+    async def _write(self, bodies: Any) -> Any:
+        masked = [
+            codec.decode_body(b.kind, codec.encode_body(b).replace(SECRET.encode(), TOKEN.encode()))
+            for b in bodies
+        ]
+        return await super()._write(tuple(masked))
+
+    def reveal(self, data: bytes) -> bytes:
+        return data.replace(TOKEN.encode(), SECRET.encode())
+
+    def again(self, why: str, *bodies: Any, attempt: int | None = None) -> MemoryTurn:
+        plain = super().again(why, *bodies, attempt=attempt)
+        plain.__class__ = Masking
+        return plain
+
+
+def test_a_secret_argument_is_journaled_as_its_token_run_as_itself_and_not_run_again() -> None:
+    async def main() -> None:
+        effects = Effects()
+        world = World(
+            [call("act", {"what": SECRET}, "a"), call("put", {"what": SECRET}, "p")],
+            [call("act", {"what": SECRET}, "a2")],
+            "done",
+            tools=effects.tools(),
+        )
+        effects.die_in = "put"
+        turn = Masking(world.clock, world.ids, text="go")
+        with pytest.raises(Died):
+            await turn.carry_out(world.runner)
+        later = turn.again("rescued")
+        assert SECRET not in str(later.journal)
+        assert isinstance(await later.carry_out(world.runner), Answered)
+        assert effects.acted == [SECRET]
+        assert results(later)["p"].content == f"put {TOKEN}"
+        assert results(later)["a2"].is_error
+        assert SECRET not in str(later.journal)
+
+    run(main())

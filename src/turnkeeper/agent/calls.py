@@ -47,7 +47,7 @@ async def run_calls(
             began.add(job.call.id)
             return await run_tool(
                 job.tool,
-                job.call.call.arguments,
+                journal.revealed(job.call.call.arguments),
                 job.call.key,
                 clock=journal.turn.clock,
                 timeout_seconds=settings.tool_timeout_seconds,

@@ -14,10 +14,11 @@ import msgspec
 
 from turnkeeper.agent import texts
 from turnkeeper.agent.reply import call_ids
-from turnkeeper.agent.so_far import Call, TurnSoFar, read_turn
+from turnkeeper.agent.so_far import Call, TurnSoFar, read_turn, sign
+from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import EXPIRED, NOTICE, SUPERSEDED, TOOL, Message
-from turnkeeper.conversation.parts import Part, Text, ToolResult
+from turnkeeper.conversation.parts import Json, Part, Text, ToolResult
 from turnkeeper.conversation.turns import Disposition, Effect, ReceiptState
 from turnkeeper.errors import Fenced
 from turnkeeper.history.builder import FeedBuilder
@@ -56,6 +57,11 @@ class TurnJournal:
     async def load(self) -> None:
         """Read what the journal says."""
         self.so_far = read_turn(await self.turn.turn_events())
+        for call in self.so_far.calls.values():
+            # A secret of this turn is journaled as its token; the model repeats the call with the secret.
+            shown = self.revealed(call.call.arguments)
+            if shown is not call.call.arguments:
+                call.signature = sign(call.call.name, shown)
         self._read(await self.turn.messages())
 
     def _read(self, messages: Sequence[Message]) -> None:
@@ -63,6 +69,12 @@ class TurnJournal:
         self._call_ids = None
         self._options = msgspec.structs.replace(self._options, compaction=find_compaction(messages))
         self._builder = FeedBuilder(messages, expired=find_expired(messages), options=self._options)
+
+    def revealed(self, value: Json) -> Json:
+        """`value` with the turn's own secrets in place of their tokens; the very same object if it holds none."""
+        data = codec.encode(value)
+        shown = self.turn.reveal(data)
+        return value if shown == data else codec.decode(shown, object)
 
     def feed(self) -> Feed:
         """What a model is given now: the pending messages are part of it."""

@@ -29,6 +29,7 @@ from turnkeeper.agent.drafts import DraftKeeper
 from turnkeeper.agent.exceptions import AgentFailed, failure_of
 from turnkeeper.agent.ledger import find_earlier
 from turnkeeper.agent.so_far import REPEATED, Call, add_usage, sign
+from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import ASSISTANT, ERRORED, INTERRUPTED, Message, Origin
 from turnkeeper.conversation.parts import Json, Text, ToolCall, ToolResult
@@ -192,7 +193,7 @@ class PythonTurn(Attempt):
         """Call the agent once; None if it is to be called again."""
         self.address_end()
         self._remember_results()
-        feed = tuple(self.journal.feed().messages)
+        feed = tuple([self._revealed(message) for message in self.journal.feed().messages])
         self._begin_round(len(feed))
         failpoint("agent.before_outcome_commit")
         failpoint("agent.before_round_started")
@@ -219,6 +220,11 @@ class PythonTurn(Attempt):
             return await self._ended(work)
         finally:
             await _cancelled(work)
+
+    def _revealed(self, message: Message) -> Message:
+        data = codec.encode(message)
+        shown = self.turn.reveal(data)
+        return message if shown == data else codec.decode_message(shown)
 
     async def _drive(self, feed: Sequence[Message]) -> None:
         events = self.agent.function(feed, ToolCaller(self), self._cancel)
