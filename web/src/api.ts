@@ -1,0 +1,138 @@
+// The HTTP interface as the page uses it. Every answer that is no success becomes a Problem with a sentence.
+
+export type Receipt = { state: "queued" | "accepted" | "confirmed" | "uncertain" | "failed"; evidence: unknown };
+
+export type Turn = {
+  turn_id: string;
+  conversation_id: string;
+  state: "queued" | "running" | "parked" | "settled" | "failed" | "cancelled";
+  reason: string | null;
+  position: number | null;
+  receipt: Receipt;
+  attempts: number;
+  mode: string;
+  created_at: string | null;
+  failure: { kind: string; retryable: boolean; sentence: string } | null;
+  needs: Record<string, unknown> | null;
+  parent: string | null;
+  text: string | null;
+  parts: { type: string; text?: string; attachment_id?: string; name?: string }[] | null;
+};
+
+export type Step = {
+  kind: "thinking" | "text" | "tool" | "other";
+  text?: string;
+  name?: string;
+  arguments?: unknown;
+  result?: string;
+  is_error?: boolean;
+  synthetic?: boolean;
+  disposition?: string;
+  cut?: boolean;
+};
+
+export type FilePart = { attachment_id: string; name?: string; media_type?: string; size_bytes?: number };
+
+export type Row = {
+  key: string;
+  kind: "user" | "answer" | "progress" | "notice" | "aside" | "queued" | "live" | "sending";
+  seq?: number;
+  turn_id?: string;
+  text?: string;
+  attachments?: FilePart[];
+  steps?: Step[];
+  standing?: string;
+  error?: string;
+  provenance?: string;
+  at?: string;
+  turn?: Turn;
+  problem?: string;
+};
+
+export type Timeline = { rows: Row[]; next: number | null; as_of_seq: number; epoch: string };
+
+export type Conversation = {
+  conversation_id: string;
+  title: string;
+  agent: string;
+  archived: boolean;
+  active_at: string | null;
+  last_seq: number;
+  state: string;
+};
+
+export type Snapshot = {
+  conversation_id: string;
+  title: string;
+  agent: string;
+  as_of_seq: number;
+  epoch: string;
+  lane: { phase: string; paused: string | null; queue_depth: number };
+  queue: Turn[];
+  running: { turn: Turn; text: string; thinking: string; round: number } | null;
+  parked: Turn[];
+};
+
+export type Approval = {
+  approval_id: string;
+  kind: string;
+  turn_id: string;
+  conversation_id: string;
+  title: string;
+  name?: string;
+  arguments?: unknown;
+  expires_at?: string;
+  sentence?: string;
+  choices?: string[];
+  offers?: string[];
+};
+
+export type Accepted = { turn_id: string; outcome: "started" | "queued" | "steered"; position: number | null };
+
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    sentence: string,
+    readonly retryable: boolean,
+  ) {
+    super(sentence);
+  }
+}
+
+export async function call<T>(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<T> {
+  let answer: Response;
+  try {
+    answer = await fetch(path, {
+      method,
+      headers: body === undefined ? headers : { "content-type": "application/json", ...headers },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch {
+    throw new Problem(0, "offline", "The server cannot be reached. What you wrote is kept.", true);
+  }
+  if (answer.ok) return (await answer.json()) as T;
+  const problem = (await answer.json().catch(() => ({}))) as Record<string, unknown>;
+  throw new Problem(
+    answer.status,
+    String(problem.code ?? "error"),
+    String(problem.detail ?? problem.title ?? `The server answered ${answer.status}.`),
+    Boolean(problem.retryable),
+  );
+}
+
+export const get = <T,>(path: string) => call<T>("GET", path);
+export const post = <T,>(path: string, body: unknown = {}, headers?: Record<string, string>) => call<T>("POST", path, body, headers);
+
+export async function upload(file: File): Promise<FilePart> {
+  const answer = await fetch(`/v1/attachments?name=${encodeURIComponent(file.name)}`, {
+    method: "POST",
+    headers: { "content-type": "application/octet-stream" },
+    body: file,
+  });
+  if (!answer.ok) {
+    const problem = (await answer.json().catch(() => ({}))) as Record<string, unknown>;
+    throw new Problem(answer.status, "upload", String(problem.detail ?? "The file could not be stored."), false);
+  }
+  return (await answer.json()) as FilePart;
+}

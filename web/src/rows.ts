@@ -1,0 +1,73 @@
+// Pure: how the rows on the screen come about. The server's order is kept as it is; nothing here sorts.
+
+import type { Row, Snapshot, Timeline } from "./api";
+
+/** An older page goes before what is there; rows that both have are drawn once, as the newer page has them. */
+export function withOlder(older: Row[], rows: Row[]): Row[] {
+  const known = new Set(rows.map((row) => row.key));
+  return [...older.filter((row) => !known.has(row.key)), ...rows];
+}
+
+/** The newest page replaces the tail from its first row on; older rows that were loaded stay. */
+export function withNewest(rows: Row[], newest: Timeline): Row[] {
+  const first = newest.rows.find((row) => row.seq !== undefined)?.seq;
+  if (first === undefined || newest.next === null) return newest.rows;
+  return [...rows.filter((row) => row.seq !== undefined && row.seq < first), ...newest.rows];
+}
+
+/** What is drawn: history, then what is being written, then what is being sent, then what waits. */
+export function drawn(history: Row[], live: Row | null, sending: Row[], known: Set<string>): Row[] {
+  const firstQueued = history.findIndex((row) => row.kind === "queued");
+  const cut = firstQueued < 0 ? history.length : firstQueued;
+  const unheard = sending.filter((row) => !row.turn_id || !known.has(row.turn_id));
+  return [...history.slice(0, cut), ...(live ? [live] : []), ...history.slice(cut), ...unheard];
+}
+
+/** Which turns the rows show already, as a sent message or in the queue. */
+export function turnsShown(rows: Row[]): Set<string> {
+  return new Set(rows.filter((row) => (row.kind === "user" || row.kind === "queued") && row.turn_id).map((row) => row.turn_id!));
+}
+
+/** The row of the answer that is being written, from a snapshot. */
+export function liveRow(running: Snapshot["running"]): Row | null {
+  if (!running) return null;
+  const { turn, text, thinking } = running;
+  return {
+    key: `live-${turn.turn_id}`,
+    kind: "live",
+    turn_id: turn.turn_id,
+    text,
+    steps: thinking ? [{ kind: "thinking", text: thinking }] : [],
+    turn,
+  };
+}
+
+/** Put a piece of live text where it belongs: `offset` says where it begins, so that a repeat changes nothing. */
+export function withDelta(text: string, piece: string, offset: number | undefined): string {
+  if (offset === undefined) return text + piece;
+  if (offset > text.length) return text;
+  return text.slice(0, offset) + piece;
+}
+
+/** A fate in words and a mark, for a person. */
+export function fate(row: Row): { mark: string; words: string; tone: "" | "wait" | "good" | "bad" } {
+  const turn = row.turn;
+  if (row.kind === "sending") {
+    return row.problem ? { mark: "!", words: row.problem, tone: "bad" } : { mark: "…", words: "sending", tone: "wait" };
+  }
+  if (!turn) return { mark: "", words: "", tone: "" };
+  if (turn.state === "queued" && turn.parent) return { mark: "↪", words: "travels with the running turn", tone: "wait" };
+  if (turn.state === "queued") return { mark: "◷", words: `waiting, number ${turn.position ?? "–"}`, tone: "wait" };
+  if (turn.state === "parked") return { mark: "⏸", words: "waits for a person", tone: "wait" };
+  if (turn.state === "failed") return { mark: "!", words: turn.reason ?? "failed", tone: "bad" };
+  if (turn.state === "cancelled") return { mark: "⊘", words: turn.reason === "cancelled" ? "stopped" : (turn.reason ?? "stopped"), tone: "" };
+  const receipt = turn.receipt.state;
+  if (receipt === "uncertain") return { mark: "?", words: "delivery uncertain", tone: "wait" };
+  if (turn.state === "settled" && turn.reason === "answered_by_previous_response") {
+    return { mark: "✓✓", words: "answered by the previous response", tone: "good" };
+  }
+  if (turn.state === "settled" && turn.reason === "answered_with") return { mark: "✓✓", words: "answered along with the turn", tone: "good" };
+  if (receipt === "confirmed") return { mark: "✓✓", words: turn.state === "running" ? "being answered" : "answered", tone: "good" };
+  if (receipt === "accepted") return { mark: "✓", words: "taken", tone: "good" };
+  return { mark: "·", words: turn.state, tone: "wait" };
+}
