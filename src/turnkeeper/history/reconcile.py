@@ -84,6 +84,8 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that only they have, in their order."""
     crossings: int = 0
     """Pairs of identical rows that stand in another order there than here."""
+    learned: int = 0
+    """Pairs that were not known by identity before, and are from now on."""
 
     @property
     def ambiguous(self) -> int:
@@ -97,8 +99,8 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether there is nothing to journal: every row is known, by identity."""
-        return not self.added and all(pair.how == BY_ID for pair in self.pairs)
+        """Whether there is nothing to journal."""
+        return not self.added and not self.learned
 
 
 _ODD: Final = re.compile(r"[\r\t\x00-\x08\x0b-\x1f\x7f]|[ ]\n")
@@ -463,7 +465,13 @@ def _merged(ours: Sequence[Ours], theirs: Sequence[Theirs], pairs: list[Pair], c
         added.append(number)
         order.append((None, number))
     ours_up_to(len(ours))
-    return Reconciled(order=_ours_first(order), pairs=tuple(pairs), added=tuple(added), crossings=crossings)
+    return Reconciled(
+        order=_ours_first(order),
+        pairs=tuple(pairs),
+        added=tuple(added),
+        crossings=crossings,
+        learned=sum(1 for p in pairs if p.how != BY_ID and theirs[p.theirs].native_id is not None),
+    )
 
 
 def _ours_first(order: list[tuple[int | None, int | None]]) -> tuple[tuple[int | None, int | None], ...]:

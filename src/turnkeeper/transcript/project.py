@@ -47,8 +47,8 @@ def notices(reading: Reading) -> list[Record]:
 
 
 def set_aside(reading: Reading, state: str) -> list[Record]:
-    """Records that are superseded, undelivered or cancelled."""
-    return [record for record in reading.records if record.state == state]
+    """What was said in rows that are superseded, undelivered or cancelled."""
+    return [record for record in reading.records if record.state == state and record.kind in {HUMAN, FINAL}]
 
 
 def own(reading: Reading) -> list[Record]:

@@ -183,10 +183,10 @@ def tail_whole(
     state = hashlib.blake2b(msgspec.json.encode(rows), digest_size=16).hexdigest()
     status = path.stat()
     at = Cursor(path.name, status.st_ino, 0, status.st_size, 0, "", "", f"{begin} {state} {newest}")
-    if cursor is not None and seen == state:
-        return Tail([], [], at, counters)
     first = ids.index(begin) + 1 if begin in ids else 1
     kept = rows[:1] + rows[max(first, 1) :]
+    if cursor is not None and (seen == state or (not seen and len(kept) == 1)):
+        return Tail([], [], at, counters)
     return Tail(kept, [-1] * len(kept), at, counters, replaces=True)
 
 
