@@ -60,9 +60,9 @@ def find(url: str | None, token: str | None, data: Path | None) -> Client:
     """The client of the server that is meant. Raises NoServer, TokenMissing."""
     from turnkeeper.server.standing import read_standing
 
-    token = token or os.environ.get("TURNKEEPER_TOKEN")
+    token = token or os.environ.get("TURNKEEPER_TOKEN") or None
     if url is None and data is None:
-        url = os.environ.get("TURNKEEPER_URL")
+        url = os.environ.get("TURNKEEPER_URL") or None
     if url is not None:
         if token is None:
             standing = read_standing(data or usual_data())

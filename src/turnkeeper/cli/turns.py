@@ -244,7 +244,12 @@ def cancel(
     if as_json:
         put(told)
     else:
-        print(f"{told['state']}: {printable(told['reason'] or '')}")
+        # A running turn gets a moment to stop in order; its end comes as an event.
+        print(
+            "stopping"
+            if told["state"] == "running"
+            else f"{told['state']}: {printable(told['reason'] or '')}"
+        )
 
 
 def retry(
