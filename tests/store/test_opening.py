@@ -234,7 +234,7 @@ async def test_check_finds_a_damaged_page(tmp_path: Path) -> None:
     ("statement", "said"),
     [
         ("UPDATE event SET seq = 9 WHERE seq = 2", "conversation c1 has gaps"),
-        ("UPDATE conversation SET last_seq = 1", "conversation c1 does not end"),
+        ("DELETE FROM conversation", "Conversation c1 has no row"),
         ("UPDATE message SET position = 1", "Message m-a does not stand"),
     ],
 )

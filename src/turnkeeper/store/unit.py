@@ -70,6 +70,8 @@ class Unit:
         self.last_position = stored.last_position
         self.events: list[Event] = []
         self.conversations: dict[str, Conversation] = {}
+        self.changed: dict[str, None] = {}
+        """Conversations of which more changed than what changes with every event."""
         self.turns: dict[str, TurnRow] = {}
         self.submissions: dict[str, SubmissionRow] = {}
         """Of the turns that are new."""
@@ -80,6 +82,11 @@ class Unit:
         self.links: dict[tuple[str, str], None] = {}
         self.loose: list[LooseRow] = []
         """Rows that belong to no conversation, to be added or replaced."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was changed."""
+        return not (self.conversations or self.turns or self.loose)
 
     # -- reading
 
@@ -141,6 +148,7 @@ class Unit:
         self.last_position = upper.last_position
         self.events += upper.events
         self.conversations |= upper.conversations
+        self.changed |= upper.changed
         self.turns |= upper.turns
         self.submissions |= upper.submissions
         self.edits |= upper.edits
@@ -155,16 +163,30 @@ class Unit:
         row = self.conversation_row(conversation_id)
         assert row is not None, conversation_id
         self.conversations[conversation_id] = replace(row, **columns)
+        self.changed[conversation_id] = None
+
+    def begin_conversation(self, conversation: Conversation) -> None:
+        """Add a conversation."""
+        self.conversations[conversation.conversation_id] = conversation
+        self.changed[conversation.conversation_id] = None
+
+    def note_events(self, conversation_id: str, seq: int, position: int, at: float) -> None:
+        """The newest event of the conversation, and of the store, is now this one."""
+        row = self.conversation_row(conversation_id)
+        assert row is not None, conversation_id
+        self.conversations[conversation_id] = replace(row, last_seq=seq, activity=position, active_at=at)
+        self.last_position = position
 
 
-def _begin(batch: Batch, unit: Unit) -> Conversation:
+def _begun(batch: Batch, unit: Unit) -> Conversation:
     conversation = unit.conversation_row(batch.conversation_id)
     first = batch.drafts[0].body if batch.drafts else None
     if conversation is None:
         if type(first) is not ConversationCreated:
             raise NotFound(what="conversation")
-        return new_conversation(batch.conversation_id, batch.at, first)
-    if type(first) is ConversationCreated:
+        conversation = new_conversation(batch.conversation_id, batch.at, first)
+        unit.begin_conversation(conversation)
+    elif type(first) is ConversationCreated:
         raise Conflict(f"There is already a conversation {batch.conversation_id}.")
     return conversation
 
@@ -186,15 +208,13 @@ def store_batch(batch: Batch, unit: Unit) -> tuple[Event, ...]:
     Errors: NotFound, Conflict (an id that exists already), LaneMoved, Fenced.
     """
     conversation_id = batch.conversation_id
-    conversation = _begin(batch, unit)
-    version = conversation.lane_version
+    conversation = _begun(batch, unit)
     if batch.lane_version is not None:
-        if batch.lane_version != version:
+        if batch.lane_version != conversation.lane_version:
             raise LaneMoved(conversation_id=conversation_id)
-        version += 1
+        unit.set_conversation(conversation_id, lane_version=conversation.lane_version + 1)
     if batch.fence is not None:
         _check_fence(batch.fence, conversation_id, unit)
-    unit.conversations[conversation_id] = conversation
     seq = conversation.last_seq
     position = unit.last_position
     for draft in batch.drafts:
@@ -217,13 +237,8 @@ def store_batch(batch: Batch, unit: Unit) -> tuple[Event, ...]:
         )
         unit.events.append(event)
         project(event, unit)
-    unit.last_position = position
-    unit.set_conversation(
-        conversation_id,
-        last_seq=seq,
-        lane_version=version,
-        **({"activity": position, "active_at": batch.at} if batch.drafts else {}),
-    )
+    if batch.drafts:
+        unit.note_events(conversation_id, seq, position, batch.at)
     return tuple(unit.events)
 
 
@@ -247,12 +262,9 @@ def project_all(events: Iterable[Event], unit: Unit) -> None:
         body = event.body
         conversation_id = event.conversation_id
         if type(body) is ConversationCreated:
-            unit.conversations[conversation_id] = new_conversation(conversation_id, event.at, body)
+            unit.begin_conversation(new_conversation(conversation_id, event.at, body))
         project(event, unit)
-        unit.set_conversation(
-            conversation_id, last_seq=event.seq, activity=event.position, active_at=event.at
-        )
-        unit.last_position = event.position
+        unit.note_events(conversation_id, event.seq, event.position, event.at)
 
 
 def keep_what_no_event_tells(

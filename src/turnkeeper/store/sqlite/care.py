@@ -32,7 +32,7 @@ PROJECTIONS: Final = {
 
 WRONG: Final = {
     "check_seq": "The journal of conversation {} has gaps.",
-    "check_last_seq": "The row of conversation {} does not end where its journal ends.",
+    "check_conversation": "Conversation {} has no row, or no events.",
     "check_message": "Message {} does not stand in the event that it names.",
     "check_turn": "Turn {} has no submission, or does not stand in the event that it names.",
     "check_call": "Tool call {} does not stand in the event that it names.",

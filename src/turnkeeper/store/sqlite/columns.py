@@ -98,7 +98,7 @@ def event_in(event: Event) -> Columns:
 
 
 def conversation_in(row: Conversation) -> Columns:
-    """See the table `conversation`."""
+    """See the table `conversation`; what changes with every event is not in it."""
     return (
         text_in(row.conversation_id),
         text_in(row.owner),
@@ -107,9 +107,6 @@ def conversation_in(row: Conversation) -> Columns:
         row.archived,
         row.deleted_at,
         row.created_at,
-        row.active_at,
-        row.activity,
-        row.last_seq,
         row.lane_version,
         _in(row.paused),
     )
@@ -288,7 +285,7 @@ def event_out(row: Sequence[Any]) -> Event:
 
 
 def conversation_out(row: Sequence[Any]) -> Conversation:
-    """From the columns of `conversation`."""
+    """From the columns of `conversation` and seq, position and time of its newest event."""
     return Conversation(
         conversation_id=text_out(row[0]),
         owner=text_out(row[1]),
@@ -297,11 +294,11 @@ def conversation_out(row: Sequence[Any]) -> Conversation:
         archived=bool(row[4]),
         deleted_at=row[5],
         created_at=row[6],
-        active_at=row[7],
-        activity=row[8],
+        lane_version=row[7],
+        paused=_out(row[8]),
         last_seq=row[9],
-        lane_version=row[10],
-        paused=_out(row[11]),
+        activity=row[10],
+        active_at=row[11],
     )
 
 

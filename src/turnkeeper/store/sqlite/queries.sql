@@ -6,12 +6,11 @@ INSERT INTO event (position, conversation_id, seq, at, actor, turn_id, attempt, 
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- upsert_conversation --
-INSERT INTO conversation (conversation_id, owner, agent, title, archived, deleted_at, created_at, active_at,
-    activity, last_seq, lane_version, paused)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO conversation (conversation_id, owner, agent, title, archived, deleted_at, created_at,
+    lane_version, paused)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (conversation_id) DO UPDATE SET
     title = excluded.title, archived = excluded.archived, deleted_at = excluded.deleted_at,
-    active_at = excluded.active_at, activity = excluded.activity, last_seq = excluded.last_seq,
     lane_version = excluded.lane_version, paused = excluded.paused
 
 -- insert_turn --
@@ -108,16 +107,22 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value
 SELECT coalesce(max(position), 0) FROM event
 
 -- conversation --
-SELECT conversation_id, owner, agent, title, archived, deleted_at, created_at, active_at, activity, last_seq,
-    lane_version, paused
-FROM conversation WHERE conversation_id = ?
+SELECT c.*, e.seq, e.position, e.at
+FROM conversation c JOIN event e ON e.position = (
+    SELECT position FROM event WHERE conversation_id = c.conversation_id ORDER BY seq DESC LIMIT 1)
+WHERE c.conversation_id = ?
 
 -- conversations --
-SELECT conversation_id, owner, agent, title, archived, deleted_at, created_at, active_at, activity, last_seq,
-    lane_version, paused
-FROM conversation
-WHERE owner = ? AND archived = ? AND deleted_at IS NULL AND activity < ?
-ORDER BY activity DESC LIMIT ?
+WITH n AS (
+    SELECT c.*, (
+        SELECT position FROM event WHERE conversation_id = c.conversation_id ORDER BY seq DESC LIMIT 1
+    ) AS activity
+    FROM conversation c WHERE owner = ? AND archived = ? AND deleted_at IS NULL
+)
+SELECT n.conversation_id, n.owner, n.agent, n.title, n.archived, n.deleted_at, n.created_at, n.lane_version,
+    n.paused, e.seq, e.position, e.at
+FROM n JOIN event e ON e.position = n.activity
+WHERE n.activity < ? ORDER BY n.activity DESC LIMIT ?
 
 -- turn --
 SELECT * FROM turn WHERE turn_id = ?
@@ -224,7 +229,10 @@ SELECT position, conversation_id, seq, at, actor, turn_id, attempt, kind, body F
 WHERE position > ? ORDER BY position LIMIT ?
 
 -- all_conversations --
-SELECT * FROM conversation ORDER BY conversation_id
+SELECT c.*, e.seq, e.position, e.at
+FROM conversation c JOIN event e ON e.position = (
+    SELECT position FROM event WHERE conversation_id = c.conversation_id ORDER BY seq DESC LIMIT 1)
+ORDER BY c.conversation_id
 
 -- all_turns --
 SELECT * FROM turn ORDER BY position
@@ -247,11 +255,11 @@ SELECT * FROM turn WHERE state = 'running'
 -- check_seq --
 SELECT conversation_id FROM event GROUP BY conversation_id HAVING min(seq) <> 1 OR max(seq) <> count(*)
 
--- check_last_seq --
-SELECT e.conversation_id
-FROM (SELECT conversation_id, max(seq) AS last_seq, max(position) AS activity FROM event GROUP BY conversation_id) e
-    LEFT JOIN conversation c ON c.conversation_id = e.conversation_id
-WHERE c.last_seq IS NULL OR c.last_seq <> e.last_seq OR c.activity <> e.activity
+-- check_conversation --
+SELECT coalesce(c.conversation_id, e.conversation_id)
+FROM conversation c FULL JOIN (SELECT DISTINCT conversation_id FROM event) e
+    ON e.conversation_id = c.conversation_id
+WHERE c.conversation_id IS NULL OR e.conversation_id IS NULL
 
 -- check_message --
 SELECT m.message_id

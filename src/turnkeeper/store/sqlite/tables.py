@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from itertools import chain
 
 import apsw
 
@@ -16,7 +16,8 @@ from turnkeeper.store.unit import Unit
 
 def write_unit(cursor: apsw.Cursor, unit: Unit) -> None:
     """Store the events and changed rows of `unit`, inside a transaction. Raises apsw.ConstraintError."""
-    _many(cursor, "insert_event", [columns.event_in(event) for event in unit.events])
+    if unit.events:
+        _many(cursor, "insert_event", list(map(columns.event_in, unit.events)))
     write_rows(cursor, unit)
     for loose in unit.loose:
         query, to_columns = columns.LOOSE_IN[type(loose)]
@@ -25,13 +26,17 @@ def write_unit(cursor: apsw.Cursor, unit: Unit) -> None:
 
 def write_rows(cursor: apsw.Cursor, unit: Unit) -> None:
     """Store the changed projections. A turn that leaves the lane is stored before one that takes it."""
-    _many(
-        cursor, "upsert_conversation", [columns.conversation_in(row) for row in unit.conversations.values()]
-    )
-    _write_turns(cursor, unit)
-    _many(cursor, "insert_submission", [columns.submission_in(row) for row in unit.submissions.values()])
-    _many(cursor, "insert_message", [columns.message_in(row) for row in unit.messages.values()])
-    _many(cursor, "insert_link", [tuple(map(columns.text_in, link)) for link in unit.links])
+    if unit.changed:
+        changed = [columns.conversation_in(unit.conversations[name]) for name in unit.changed]
+        _many(cursor, "upsert_conversation", changed)
+    if unit.turns:
+        _write_turns(cursor, unit)
+    if unit.submissions:
+        _many(cursor, "insert_submission", list(map(columns.submission_in, unit.submissions.values())))
+    if unit.messages:
+        _many(cursor, "insert_message", list(map(columns.message_in, unit.messages.values())))
+    if unit.links:
+        _many(cursor, "insert_link", [tuple(map(columns.text_in, link)) for link in unit.links])
     for turn_id, position in unit.edits.items():
         cursor.execute(QUERIES["edit_submission"], (position, columns.text_in(turn_id)))
     for mark in unit.marks:
@@ -58,14 +63,14 @@ def _write_turns(cursor: apsw.Cursor, unit: Unit) -> None:
 
 
 def _many(cursor: apsw.Cursor, query: str, rows: Sequence[columns.Columns]) -> None:
-    if not rows:
-        return
+    """Run `query` for `rows`, as few times as the powers of two allow."""
     start, left, size = 0, len(rows), ROWS_MAX
     while left:
         while size > left:
             size //= 2
-        chunk = rows[start : start + size]
-        values: Iterable[Any] = chunk[0] if size == 1 else [value for row in chunk for value in row]
-        cursor.execute(many(query, size), tuple(values))
+        if size == 1:
+            cursor.execute(QUERIES[query], rows[start])
+        else:
+            cursor.execute(many(query, size), tuple(chain.from_iterable(rows[start : start + size])))
         start += size
         left -= size

@@ -156,12 +156,14 @@ class Writer:
         self._stored.refresh()
         unit = Unit(self._stored)
         for job in jobs:
-            if job.work is None:
-                self._apply(job, unit)
-            else:
+            if job.work is not None:
                 self._write(unit)
                 job.work(self._cursor, self._stored)
                 unit = Unit(self._stored)
+            elif unit.empty:
+                unit = self._first(job)
+            else:
+                self._apply(job, unit)
         self._write(unit)
         self._commit()
 
@@ -171,10 +173,9 @@ class Writer:
         self._stored.refresh()
         for job in jobs:
             self._cursor.execute("SAVEPOINT job")
-            unit = Unit(self._stored)
             try:
                 if job.work is None:
-                    self._apply(job, unit)
+                    unit = self._first(job)
                     self._write(unit)
                 else:
                     job.work(self._cursor, self._stored)
@@ -202,6 +203,17 @@ class Writer:
             except apsw.Error as again:
                 found.add_note(f"The transaction could not be left either: {again}")
         return found
+
+    def _first(self, job: Job) -> Unit:
+        """The unit of a job that has no other below it."""
+        job.error = None
+        unit = Unit(self._stored)
+        try:
+            job.result = job.change(unit)
+        except Exception as error:  # noqa: BLE001 - a batch that cannot be applied fails alone
+            job.error = error
+            return Unit(self._stored)
+        return unit
 
     @staticmethod
     def _apply(job: Job, unit: Unit) -> None:

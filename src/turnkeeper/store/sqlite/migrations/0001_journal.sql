@@ -16,6 +16,8 @@ CREATE TABLE event (
     UNIQUE (conversation_id, seq)
 ) STRICT;
 
+-- What changes with every event (newest seq, position, time) is read from `event`, where it stands
+-- already: writing it here too would make every append dearer.
 CREATE TABLE conversation (
     conversation_id TEXT    NOT NULL PRIMARY KEY,
     owner           TEXT    NOT NULL,
@@ -24,9 +26,6 @@ CREATE TABLE conversation (
     archived        INTEGER NOT NULL CHECK (archived IN (0, 1)),
     deleted_at      REAL,
     created_at      REAL    NOT NULL,
-    active_at       REAL    NOT NULL,
-    activity        INTEGER NOT NULL,
-    last_seq        INTEGER NOT NULL CHECK (last_seq >= 0),
     lane_version    INTEGER NOT NULL CHECK (lane_version >= 0),
     paused          TEXT
 ) STRICT, WITHOUT ROWID;
