@@ -14,18 +14,19 @@ ON CONFLICT (conversation_id) DO UPDATE SET
     lane_version = excluded.lane_version, paused = excluded.paused
 
 -- insert_turn --
-INSERT INTO turn (position, seq, last_seq, turn_id, conversation_id, submission_id, state, place, attempt, fence, owner,
-    lease_until, rescues, mode, reason, failure, needs, parent, resend_of, receipt_state, receipt_evidence,
-    user_id, producer, agent, created_at, started_at, ended_at)
+INSERT INTO turn (position, seq, last_seq, turn_id, conversation_id, submission_id, state, place, attempt,
+    fence, owner, lease_until, rescues, mode, reason, failure, needs, parent, resend_of, receipt_state,
+    receipt_evidence, user_id, producer, agent, created_at, started_at, ended_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- update_turn --
-INSERT INTO turn (position, seq, last_seq, turn_id, conversation_id, submission_id, state, place, attempt, fence, owner,
-    lease_until, rescues, mode, reason, failure, needs, parent, resend_of, receipt_state, receipt_evidence,
-    user_id, producer, agent, created_at, started_at, ended_at)
+INSERT INTO turn (position, seq, last_seq, turn_id, conversation_id, submission_id, state, place, attempt,
+    fence, owner, lease_until, rescues, mode, reason, failure, needs, parent, resend_of, receipt_state,
+    receipt_evidence, user_id, producer, agent, created_at, started_at, ended_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (position) DO UPDATE SET
-    last_seq = excluded.last_seq, state = excluded.state, place = excluded.place, attempt = excluded.attempt, fence = excluded.fence,
+    last_seq = excluded.last_seq, state = excluded.state, place = excluded.place,
+    attempt = excluded.attempt, fence = excluded.fence,
     owner = excluded.owner, lease_until = excluded.lease_until, rescues = excluded.rescues,
     mode = excluded.mode, reason = excluded.reason, failure = excluded.failure, needs = excluded.needs,
     parent = excluded.parent, receipt_state = excluded.receipt_state,
@@ -129,12 +130,12 @@ SELECT * FROM turn WHERE turn_id = ?
 
 -- lane_turns --
 SELECT * FROM turn
-WHERE conversation_id = ? AND state IN ('queued', 'running', 'parked')
+WHERE conversation_id = ? AND ended_at IS NULL
 ORDER BY place, position
 
 -- open_lanes --
 SELECT DISTINCT conversation_id FROM turn
-WHERE state IN ('queued', 'running', 'parked') AND state <> 'parked'
+WHERE ended_at IS NULL AND state <> 'parked'
 ORDER BY conversation_id
 
 -- turn_position --
@@ -150,7 +151,7 @@ ORDER BY position DESC LIMIT ?
 
 -- turns_open --
 SELECT * FROM turn
-WHERE state IN ('queued', 'running', 'parked') AND state IN (SELECT value FROM json_each(?))
+WHERE ended_at IS NULL AND state IN (SELECT value FROM json_each(?))
 ORDER BY position LIMIT ?
 
 -- turns_in --

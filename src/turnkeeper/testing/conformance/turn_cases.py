@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from turnkeeper.conversation.events import (
+    LateAnswered,
+    MessageMarked,
     ReceiptMoved,
     SteerReturned,
     SteerTaken,
@@ -38,7 +40,7 @@ from turnkeeper.port.store import (
     KeyTaken,
 )
 from turnkeeper.testing.conformance.kit import FAILURE, StoreKit, begun, running, store_case, turn_of
-from turnkeeper.testing.conformance.script import Script, refused, request, submitted
+from turnkeeper.testing.conformance.script import Script, refused, request, said, submitted
 
 
 @store_case
@@ -240,6 +242,31 @@ async def turns_are_listed_newest_first_with_a_cursor(kit: StoreKit) -> None:
     ended = await store.turns_in([TurnState.CANCELLED, TurnState.FAILED])
     assert [turn.turn_id for turn in ended] == ["t-2"]
     assert await store.turns_in([]) == ()
+
+
+@store_case
+async def the_events_of_a_turn_are_all_found_whenever_they_came(kit: StoreKit) -> None:
+    """Between those of others, after its end, after its second end."""
+    script = await running(kit)
+    await script.submit("b")
+
+    async def found(name: str) -> list[int]:
+        return [event.seq for event in await script.store.events("c1", turn_id=f"t-{name}")]
+
+    await script.say("1", "of nobody")
+    await script.commit(said("2", "of a"), TurnSettled(), turn="t-a")
+    assert await found("a") == [2, 3, 6, 7]
+    await script.start("b")
+    await script.commit(LateAnswered("late", "settled"), turn="t-a")
+    assert await found("a") == [2, 3, 6, 7, 9]
+    await script.commit(TurnRequeued("retried", 4, 2), turn="t-a")
+    await script.say("3", "of nobody")
+    await script.commit(said("4", "of a"), turn="t-a")
+    assert await found("a") == [2, 3, 6, 7, 9, 10, 12]
+    await script.commit(TurnCancelled("asked"), said("5", "of a"), turn="t-a")
+    await script.commit(MessageMarked("m-5", display=False), turn="t-a")
+    assert await found("a") == [2, 3, 6, 7, 9, 10, 12, 13, 14, 15]
+    assert await found("b") == [4, 8]
 
 
 @store_case

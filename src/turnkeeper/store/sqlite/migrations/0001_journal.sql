@@ -1,7 +1,8 @@
 -- The journal, and the tables that are projections of it.
 --
 -- Text columns hold no NUL and no lone surrogate (columns.py escapes them); BLOB columns hold JSON, or
--- bytes as given. Large bodies stand once, in `event`; other tables name the event by its position.
+-- bytes as given. Checks are spelled with OR, because SQLite builds a table for every IN of more than two,
+-- each time. Large bodies stand once, in `event`; other tables name the event by its position.
 
 CREATE TABLE event (
     position        INTEGER PRIMARY KEY,  -- order of the whole store, strictly growing
@@ -43,21 +44,23 @@ CREATE TABLE turn (
     conversation_id  TEXT    NOT NULL,
     submission_id    TEXT    NOT NULL,
     state            TEXT    NOT NULL
-        CHECK (state IN ('queued', 'running', 'parked', 'settled', 'failed', 'cancelled')),
+        CHECK (state = 'queued' OR state = 'running' OR state = 'parked'
+            OR state = 'settled' OR state = 'failed' OR state = 'cancelled'),
     place            INTEGER NOT NULL,
     attempt          INTEGER NOT NULL CHECK (attempt >= 1),
     fence            INTEGER NOT NULL CHECK (fence >= 0),
     owner            TEXT,
     lease_until      REAL,
     rescues          INTEGER NOT NULL CHECK (rescues >= 0),
-    mode             TEXT    NOT NULL CHECK (mode IN ('queue', 'steer', 'interrupt')),
+    mode             TEXT    NOT NULL CHECK (mode = 'queue' OR mode = 'steer' OR mode = 'interrupt'),
     reason           TEXT,
     failure          BLOB,
     needs            BLOB,
     parent           TEXT,
     resend_of        TEXT,
     receipt_state    TEXT    NOT NULL
-        CHECK (receipt_state IN ('queued', 'accepted', 'uncertain', 'confirmed', 'failed')),
+        CHECK (receipt_state = 'queued' OR receipt_state = 'accepted' OR receipt_state = 'uncertain'
+            OR receipt_state = 'confirmed' OR receipt_state = 'failed'),
     receipt_evidence BLOB,
     user_id          TEXT    NOT NULL,
     producer         TEXT    NOT NULL,
@@ -65,13 +68,13 @@ CREATE TABLE turn (
     created_at       REAL    NOT NULL,
     started_at       REAL,
     ended_at         REAL,
-    CHECK ((state IN ('settled', 'failed', 'cancelled')) = (ended_at IS NOT NULL)),
+    CHECK ((state = 'settled' OR state = 'failed' OR state = 'cancelled') = (ended_at IS NOT NULL)),
     CHECK (state <> 'failed' OR failure IS NOT NULL)
 ) STRICT;
 
 -- A second running turn is impossible in the database itself; riders travel with the running one.
 CREATE UNIQUE INDEX turn_one_running ON turn (conversation_id) WHERE state = 'running' AND parent IS NULL;
-CREATE INDEX turn_open ON turn (conversation_id, place) WHERE state IN ('queued', 'running', 'parked');
+CREATE INDEX turn_open ON turn (conversation_id, place) WHERE ended_at IS NULL;
 CREATE INDEX turn_of ON turn (conversation_id, position);
 
 -- The request stands in the event at `position`; parts edited later in that at `edit_position`.
@@ -111,10 +114,13 @@ CREATE TABLE tool_call (
     conversation_id  TEXT    NOT NULL,
     seq              INTEGER NOT NULL,
     attempt          INTEGER NOT NULL,
-    effect           TEXT    NOT NULL CHECK (effect IN ('read_only', 'idempotent', 'acts', 'destructive')),
+    effect           TEXT    NOT NULL
+        CHECK (effect = 'read_only' OR effect = 'idempotent'
+            OR effect = 'acts' OR effect = 'destructive'),
     idempotency_key  TEXT    NOT NULL,
     disposition      TEXT    NOT NULL
-        CHECK (disposition IN ('intended', 'done', 'failed', 'unknown', 'refused')),
+        CHECK (disposition = 'intended' OR disposition = 'done' OR disposition = 'failed'
+            OR disposition = 'unknown' OR disposition = 'refused'),
     intent_position  INTEGER NOT NULL,
     outcome_position INTEGER,
     PRIMARY KEY (turn_id, round, call_id),
