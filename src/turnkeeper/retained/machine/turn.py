@@ -100,6 +100,9 @@ def _sign(state: State, sign: Sign, now: float, effects: Effects, written: list[
         return _refused(state, sign, now, effects)
     if kind is SignKind.SUPERSEDED:
         written.append(sign)
+        if state.phase is TurnPhase.SETTLING and state.end == "failed":
+            # The CLI itself set that attempt aside: it tries again.
+            return replace(state, phase=TurnPhase.WORKING, end="", end_at=None, end_failure=None)
         return state
     if kind in (SignKind.COMPACTED, SignKind.COMMANDED) and state.own.command and not state.own.confirmed:
         written.append(sign)
@@ -291,6 +294,8 @@ def _by_phase(state: State, reading: Reading, now: float, effects: Effects) -> S
         return _at_the_gate(state, reading, now, effects)
     if state.phase is TurnPhase.STOPPING:
         return _stopping(state, reading, now, effects)
+    if state.phase is TurnPhase.SETTLING and state.end == "failed" and reading.busy:
+        return replace(state, end_at=now + state.timing.error_settle_seconds)
     return state
 
 
