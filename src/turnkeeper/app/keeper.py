@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from turnkeeper.agent.agents_file import load_agents, secrets_of
 from turnkeeper.agent.definition import AgentDefinition, Model
 from turnkeeper.app.files import FileStore
+from turnkeeper.app.principals import Principals
 from turnkeeper.app.sealing import Seals
 from turnkeeper.app.system import SystemClock, SystemIds
 from turnkeeper.app.wiring import check_agent, make_runner, open_model
@@ -148,6 +149,7 @@ class Keeper:
         self._refused = False
         """Whether the store has refused a submission since it was last seen to take one."""
         self._runners: dict[str, Runner] = dict(runners or {})
+        self._principals = Principals(seconds=settings.token_check_seconds, monotonic=clock.monotonic)
         masker = Masker(settings.mask_patterns, _keys_of(agents)) if settings.masking else None
         self.broadcast = Broadcast(
             store, buffer_items=settings.stream_buffer_items, resync_events=settings.resync_events
@@ -272,10 +274,16 @@ class Keeper:
 
     async def authenticate(self, secret: str) -> Principal:
         """Whose bearer token this is. Raises Unauthorized."""
-        row = await self.store.token_by_hash(hashlib.sha256(secret.encode()).hexdigest())
+        sha256 = hashlib.sha256(secret.encode()).hexdigest()
+        known = self._principals.recall(sha256)
+        if known is not None:
+            return known
+        row = await self.store.token_by_hash(sha256)
         principal = None if row is None else await self._principal_of(row)
-        if principal is None:
+        if row is None or principal is None:
             raise Unauthorized
+        left_seconds = None if row.expires_at is None else row.expires_at - self.clock.now()
+        self._principals.remember(sha256, principal, left_seconds=left_seconds)
         return principal
 
     async def principal_of_token(self, token_id: str) -> Principal | None:
@@ -327,6 +335,7 @@ class Keeper:
         if row is None:
             raise NotFound(what="token")
         await self.store.put_token(replace(row, revoked_at=self.clock.now()))
+        self._principals.forget(token_id)
 
     async def _still_allowed(self, request: Request) -> bool:
         """Whether a turn that waited may still run in its sender's name (G18)."""
