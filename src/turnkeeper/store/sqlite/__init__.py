@@ -37,7 +37,7 @@ from turnkeeper.store.sqlite.faults import translated
 from turnkeeper.store.sqlite.mount import fs_kind
 from turnkeeper.store.sqlite.opening import Opened, connect, open_store
 from turnkeeper.store.sqlite.sql import QUERIES
-from turnkeeper.store.sqlite.writer import Writer
+from turnkeeper.store.sqlite.writer import GROUP_MAX, Writer
 from turnkeeper.store.unit import LooseRow, Unit, ValueRow, renew, store_batch
 
 T = TypeVar("T")
@@ -51,12 +51,12 @@ FOREVER: Final = (1 << 63) - 1
 class SQLiteStore:
     """Satisfies `turnkeeper.port.store.Store`. Make one with `open`."""
 
-    def __init__(self, opened: Opened, busy_timeout_seconds: float) -> None:
+    def __init__(self, opened: Opened, busy_timeout_seconds: float, group_max: int) -> None:
         self.path = opened.database
         self._epoch = opened.epoch
         self._lock = opened.lock
         self._busy_timeout_seconds = busy_timeout_seconds
-        self._writer = Writer(opened.connection, str(opened.database))
+        self._writer = Writer(opened.connection, str(opened.database), group_max)
         self._local = threading.local()
         self._readers: list[apsw.Connection] = []
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="turnkeeper-reader")
@@ -69,13 +69,14 @@ class SQLiteStore:
         *,
         exclusive: bool = True,
         busy_timeout_seconds: float = 5.0,
+        group_max: int = GROUP_MAX,
         probe: Callable[[Path], str] = fs_kind,
     ) -> Self:
         """Open or make the store in the data folder `path` (or at a database file).
 
         `exclusive` refuses a second server on the same folder; a command that writes a little beside a
         running server passes False. `busy_timeout_seconds` is how long a write waits for a lock that
-        another program holds. `probe` tells the kind of a folder's file system.
+        another program holds. `group_max` is how many commits may share a transaction. `probe` tells the kind of a folder's file system.
 
         Errors: StoreInUse, StoreNewer, StoreDamaged, StoreUnsafeMount, StoreBusy, StoreFull, StoreError.
         """
@@ -86,7 +87,7 @@ class SQLiteStore:
             busy_timeout_seconds=busy_timeout_seconds,
             probe=probe,
         )
-        return cls(opened, busy_timeout_seconds)
+        return cls(opened, busy_timeout_seconds, group_max)
 
     # -- writing
 

@@ -30,7 +30,7 @@ from turnkeeper.store.unit import Overlap, Unit
 T = TypeVar("T")
 
 GROUP_MAX: Final = 256
-"""Most jobs that share a transaction."""
+"""Most jobs that share a transaction, unless it is said otherwise."""
 CHECKPOINT_PAGES: Final = 4_000
 """Size of the write-ahead log, in pages, from which it is copied into the database."""
 
@@ -58,8 +58,9 @@ class Job:
 class Writer:
     """Owns the only connection that writes, and the thread that uses it."""
 
-    def __init__(self, connection: apsw.Connection, path: str) -> None:
+    def __init__(self, connection: apsw.Connection, path: str, group_max: int = GROUP_MAX) -> None:
         self.path = path
+        self._group_max = group_max
         self._connection = connection
         self._cursor = connection.cursor()
         self._stored = StoredRows(self._cursor)
@@ -122,7 +123,7 @@ class Writer:
         job = self._queue.get()
         while job is not None:
             jobs.append(job)
-            if len(jobs) == GROUP_MAX:
+            if len(jobs) == self._group_max:
                 return jobs, True
             try:
                 job = self._queue.get_nowait()
