@@ -382,6 +382,26 @@ def test_a_turn_that_was_taken_can_be_neither_edited_nor_taken_back() -> None:
         told.tell(inputs.Cancel(turn_id="s"))
 
 
+def test_what_an_agent_has_in_its_own_queue_cannot_be_changed_and_returns_if_it_is_not_taken() -> None:
+    told = Told()
+    told.submit("a")
+    told.report(inputs.Accept, evidence={})
+    told.submit("b", Mode.STEER)
+    told.submit("c", Mode.STEER)
+    told.report(inputs.HandOver, rider_id="b", evidence={"via": "composer"})
+    assert told.bodies(ReceiptMoved) == [("b", ReceiptMoved("accepted", {"via": "composer"}))]
+    with pytest.raises(NotPossible, match="in its own queue"):
+        told.tell(inputs.Edit(turn_id="b", parts=(Text("other"),)))
+    with pytest.raises(NotPossible, match="in its own queue"):
+        told.tell(inputs.Cancel(turn_id="b"))
+    told.tell(inputs.Cancel(turn_id="c"))
+    told.report(inputs.Fail, failure=FAILURE)
+    assert [turn_id for turn_id, _ in told.bodies(SteerReturned)] == ["b"]
+    assert told.starts == ["b"]
+    with pytest.raises(Fenced):
+        told.tell(inputs.HandOver(turn_id="a", fence=1, rider_id="b", evidence={}))
+
+
 def test_a_retry_is_the_next_attempt_and_goes_first() -> None:
     told = Told()
     told.submit("a")

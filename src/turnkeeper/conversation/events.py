@@ -354,6 +354,45 @@ class ApprovalDecided(Body, frozen=True, kw_only=True):
     by: str = ""
 
 
+# --- turns given to a command-line agent in a terminal
+
+
+class SessionBound(Body, frozen=True, kw_only=True):
+    """From here on the conversation's turns go to this native session of a CLI.
+
+    why: new | resumed | relaunched | role | lost | switched | adopted | reloaded. `sentence` is the reason for people.
+    """
+
+    cli: str
+    native_id: str | None
+    why: str
+    sentence: str
+    previous: str | None = None
+    pane: dict[str, Json] | None = None
+
+
+class DeliveryNoted(Body, frozen=True):
+    """One step of handing a text to a CLI, journaled before it is done: the evidence chain of a delivery (G14).
+
+    step: paste | enter | clear | repaste | recall | removed | took_back | interrupt | chose | relaunch | handed.
+    """
+
+    step: str
+    facts: dict[str, Json] | None = None
+
+
+class DeliveryHeld(Body, frozen=True):
+    """The text waits in front of the CLI's composer. `retry_at` is Unix seconds, if that is known."""
+
+    reason: str
+    sentence: str
+    retry_at: float | None = None
+
+
+class DeliveryReleased(Body, frozen=True):
+    """What stood in the way is gone."""
+
+
 class Noticed(Body, frozen=True):
     """Something a person should know, of a stable `code`, with the facts."""
 

@@ -145,6 +145,25 @@ class RunningTurn:
         await self._dispatcher.take_rider(self, rider, self.drafts(bodies))
         self._riders = [waiting for waiting in self._riders if waiting.turn.turn_id != rider.turn.turn_id]
 
+    async def hand_over(self, rider: Rider, *bodies: Body, accepted: dict[str, Any] | None = None) -> None:
+        """Journal `bodies` of a rider that waits; with `accepted` it is in the agent's own queue."""
+        turn = rider.turn
+        drafts = tuple(
+            Draft(body, turn_id=turn.turn_id, attempt=turn.attempt, actor=self.actor) for body in bodies
+        )
+        told: list[inputs.Reported] = []
+        if accepted is not None:
+            told.append(
+                inputs.HandOver(
+                    turn_id=self.fence.turn_id,
+                    fence=self.fence.token,
+                    actor=self.actor,
+                    rider_id=turn.turn_id,
+                    evidence=accepted,
+                )
+            )
+        await self._dispatcher.report(self, told, drafts)
+
     @property
     def stopping(self) -> bool:
         """Whether this turn was asked to stop."""

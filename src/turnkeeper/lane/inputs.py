@@ -126,6 +126,13 @@ class TakeRider(Reported, frozen=True, kw_only=True):
     rider_id: str
 
 
+class HandOver(Reported, frozen=True, kw_only=True):
+    """A waiting rider is in the agent's own queue: accepted, no longer to be changed, and not yet taken along."""
+
+    rider_id: str
+    evidence: dict[str, Any]
+
+
 class NeedPerson(Reported, frozen=True, kw_only=True):
     """The turn waits for a person. `hold`: it keeps the lane meanwhile."""
 
@@ -197,6 +204,7 @@ INPUTS: tuple[type[Input], ...] = (
     Evidence,
     Progress,
     TakeRider,
+    HandOver,
     NeedPerson,
     Answer,
     Fail,

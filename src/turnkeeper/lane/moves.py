@@ -292,10 +292,12 @@ def cancel(lane: Lane, told: i.Cancel, now: float, effects: Effects) -> Lane:
         if rider.slot.turn_id == turn_id:
             if rider.taken:
                 raise TurnDecided(state="running", turn_id=turn_id)
+            _still_ours(rider.slot)
             _cancel_slot(rider.slot, told.reason, told.actor, effects)
             return replace(lane, riders=tuple(r for r in lane.riders if r.slot.turn_id != turn_id))
     for slot in (*lane.queue, *lane.parked):
         if slot.turn_id == turn_id:
+            _still_ours(slot)
             _cancel_slot(slot, told.reason, told.actor, effects)
             return replace(
                 lane,
@@ -303,6 +305,14 @@ def cancel(lane: Lane, told: i.Cancel, now: float, effects: Effects) -> Lane:
                 parked=tuple(s for s in lane.parked if s is not slot),
             )
     raise NotWaiting(turn_id=turn_id)
+
+
+def _still_ours(slot: Slot) -> None:
+    """Refuse to change what an agent's own queue holds: it may be answered at any moment."""
+    if slot.fence == 0 and slot.receipt is not ReceiptState.QUEUED:
+        raise NotPossible(
+            why="The agent has this message in its own queue already; stop the running turn to take it back."
+        )
 
 
 def _cancel_slot(slot: Slot, reason: str, actor: str, effects: Effects) -> None:
@@ -326,6 +336,7 @@ def edit(lane: Lane, told: i.Edit, now: float, effects: Effects) -> Lane:
     slot = _waiting(lane, told.turn_id)
     if slot.fence > 0:
         raise NotPossible(why="This turn has run before; its message is in the history already.")
+    _still_ours(slot)
     effects.append(Journal(body=TurnEdited(told.parts), turn_id=told.turn_id, actor=told.actor))
     return lane
 
@@ -539,6 +550,26 @@ def take_rider(lane: Lane, told: i.TakeRider, now: float, effects: Effects) -> L
             )
             riders = list(lane.riders)
             riders[index] = Rider(slot=replace(rider.slot, receipt=receipt), taken=True)
+            return replace(lane, riders=tuple(riders), holder=replace(holder, evidence_at=now))
+    raise NotWaiting(turn_id=told.rider_id)
+
+
+def hand_over(lane: Lane, told: i.HandOver, now: float, effects: Effects) -> Lane:
+    """A rider went into the agent's own queue. It waits on, and returns to ours if the agent does not take it."""
+    holder = _holder(lane, told)
+    for index, rider in enumerate(lane.riders):
+        if rider.slot.turn_id == told.rider_id and not rider.taken:
+            receipt = _move_receipt(
+                rider.slot.receipt,
+                ReceiptState.ACCEPTED,
+                told.evidence,
+                told.rider_id,
+                rider.slot.attempt,
+                told.actor,
+                effects,
+            )
+            riders = list(lane.riders)
+            riders[index] = Rider(slot=replace(rider.slot, receipt=receipt))
             return replace(lane, riders=tuple(riders), holder=replace(holder, evidence_at=now))
     raise NotWaiting(turn_id=told.rider_id)
 

@@ -123,6 +123,7 @@ TABLE: Final[dict[tuple[Phase, type[i.Input]], Row]] = {
         {OFFERED: (OFFERED,), WORKING: (WORKING,), STOPPING: (STOPPING,)},
     ),
     **_rows(i.TakeRider, m.take_rider, {OFFERED: (OFFERED,), WORKING: (WORKING,)}),
+    **_rows(i.HandOver, m.hand_over, {OFFERED: (OFFERED,), WORKING: (WORKING,), STOPPING: (STOPPING,)}),
     **_rows(
         i.NeedPerson,
         m.need_person,

@@ -133,6 +133,14 @@ class TurnPort(Protocol):
         """Take a rider along: its message enters history now, and it will end with this turn."""
         ...
 
+    async def hand_over(self, rider: Rider, *bodies: Body, accepted: dict[str, Any] | None = None) -> None:
+        """Journal `bodies` of a rider that waits. With `accepted` it is in the agent's own queue from now on.
+
+        It can then no longer be changed; it still is not taken along, and if this turn ends before the agent
+        takes it, it becomes the next turn.
+        """
+        ...
+
     @property
     def stopping(self) -> bool:
         """Whether this turn was asked to stop."""
@@ -148,6 +156,8 @@ class Runner(Protocol):
 
     A runner whose turns can outlive the server (a CLI in a pane) also has `async outlived(turn: Turn) ->
     bool`: whether that turn still runs outside. Then it is offered again with why = "reattached".
+    A runner that cannot take every request has `vet(request: Request) -> None`: it raises the error that whoever
+    submits shall see (ReadsAsCommand, BadInput, Forbidden), before anything is stored.
     """
 
     async def run(self, turn: TurnPort) -> Outcome:

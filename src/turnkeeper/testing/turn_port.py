@@ -276,6 +276,16 @@ class MemoryTurn:
             event = self._event(body, len(self.journal) + 1, 1)
             self.journal.append(replace(event, turn_id=rider.turn.turn_id))
 
+    async def hand_over(self, rider: Rider, *bodies: Body, accepted: dict[str, Any] | None = None) -> None:
+        """Journal something of a rider that waits on."""
+        await asyncio.sleep(0)
+        if self.fenced:
+            raise Fenced(turn_id=self.offer.turn.turn_id)
+        moved = () if accepted is None else (ev.ReceiptMoved(ReceiptState.ACCEPTED, accepted),)
+        for body in (*moved, *bodies):
+            event = self._event(body, len(self.journal) + 1, 1)
+            self.journal.append(replace(event, turn_id=rider.turn.turn_id))
+
     @property
     def stopping(self) -> bool:
         """Whether a stop was asked for."""
