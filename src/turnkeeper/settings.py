@@ -124,7 +124,7 @@ class Settings(BaseSettings):
     """After this long a dangerous confirmation no longer acts."""
     resume_window_seconds: Seconds = 1800.0
     """After an interruption, an answer that was under way is resumed within this time."""
-    approval_seconds: Seconds = 86_400.0
+    approval_seconds: Seconds = 600.0
     """How long a question for approval can be answered."""
 
     # --- the lane

@@ -189,8 +189,10 @@ function Countdown({ until }: { until?: string }) {
   }, []);
   if (!until) return null;
   const left = Math.max(0, Math.round((Date.parse(until) - now) / 1000));
-  const minutes = Math.floor(left / 60);
-  return <span class="quiet">{left === 0 ? "expired" : `${minutes}:${String(left % 60).padStart(2, "0")} left`}</span>;
+  const two = (number: number) => String(number).padStart(2, "0");
+  const hours = Math.floor(left / 3600);
+  const clock = `${hours ? `${hours}:` : ""}${hours ? two(Math.floor(left / 60) % 60) : Math.floor(left / 60)}:${two(left % 60)}`;
+  return <span class="quiet">{left === 0 ? "expired" : `${clock} left`}</span>;
 }
 
 function Card({ one }: { one: Approval }) {
@@ -301,7 +303,7 @@ function Composer() {
               event.currentTarget.value = "";
             }}
           />
-          <span aria-hidden="true">＋</span>
+          <span aria-hidden="true">+</span>
           <span class="hidden">Attach files</span>
         </label>
         {running && (
@@ -418,8 +420,11 @@ function App() {
             </button>
           )}
           {s.chosen.value && (
-            <button type="button" onClick={() => (s.panel.value = { kind: "feed" })}>
-              What the model sees
+            <button type="button" class="feed" aria-label="What the model sees" onClick={() => (s.panel.value = { kind: "feed" })}>
+              <span class="wide">What the model sees</span>
+              <span class="narrow" aria-hidden="true">
+                Feed
+              </span>
             </button>
           )}
         </header>

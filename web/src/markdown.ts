@@ -3,7 +3,16 @@
 import DOMPurify from "dompurify";
 import { marked } from "marked";
 
-marked.use({ gfm: true, breaks: true });
+const MARKS: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+
+marked.use({
+  gfm: true,
+  breaks: true,
+  renderer: {
+    // Tags that a text contains are shown as they are written: they are words, not markup of ours.
+    html: ({ text }) => text.replace(/[&<>"]/g, (mark) => MARKS[mark] ?? mark),
+  },
+});
 
 const purifier = DOMPurify(window);
 purifier.addHook("afterSanitizeAttributes", (node) => {

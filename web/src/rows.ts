@@ -42,6 +42,13 @@ export function liveRow(running: Snapshot["running"]): Row | null {
   };
 }
 
+/** Nothing is being written any more when its words stand in history already. */
+export function unlessAnswered(live: Row | null, history: Row[]): Row | null {
+  if (!live) return null;
+  const written = history.some((row) => row.kind === "answer" && row.turn_id === live.turn_id && row.text === live.text && live.text !== "");
+  return written ? null : live;
+}
+
 /** Put a piece of live text where it belongs: `offset` says where it begins, so that a repeat changes nothing. */
 export function withDelta(text: string, piece: string, offset: number | undefined): string {
   if (offset === undefined) return text + piece;

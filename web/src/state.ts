@@ -4,7 +4,7 @@
 import { batch, computed, signal } from "@preact/signals";
 import { call, get, post, Problem, upload } from "./api";
 import type { Accepted, Approval, Conversation, FilePart, Row, Snapshot, Timeline, Turn } from "./api";
-import { drawn, liveRow, turnsShown, withDelta, withNewest, withOlder } from "./rows";
+import { drawn, liveRow, turnsShown, unlessAnswered, withDelta, withNewest, withOlder } from "./rows";
 
 export type Mode = "queue" | "steer" | "interrupt";
 
@@ -113,18 +113,20 @@ async function loadSnapshot(conversation_id: string): Promise<void> {
   });
 }
 
-/** Fetch the newest page and the lane again: the server's rows, in the server's order. */
+/** Fetch the lane and then the newest page, and draw both at once: the server's rows, in the server's order. */
 async function refresh(conversation_id: string): Promise<void> {
+  const found = await get<Snapshot>(`/v1/conversations/${conversation_id}`);
   const page = await get<Timeline>(`/v1/conversations/${conversation_id}/timeline`);
   if (chosen.value !== conversation_id) return;
   const had = history.value;
   batch(() => {
     history.value = withNewest(had, page);
     if (had.length === 0 || page.next === null) older.value = page.next;
+    snapshot.value = found;
+    live.value = unlessAnswered(liveRow(found.running), page.rows);
     const shown = turnsShown(history.value);
     sending.value = sending.value.filter((row) => !row.turn_id || !shown.has(row.turn_id));
   });
-  await loadSnapshot(conversation_id);
 }
 
 function soon(conversation_id: string): void {

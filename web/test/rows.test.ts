@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { drawn, fate, turnsShown, withDelta, withNewest, withOlder } from "../src/rows";
+import { drawn, fate, turnsShown, unlessAnswered, withDelta, withNewest, withOlder } from "../src/rows";
 import type { Row, Timeline, Turn } from "../src/api";
 
 const row = (key: string, seq?: number, kind: Row["kind"] = "user", turn_id?: string): Row => ({ key, kind, seq, turn_id });
@@ -53,4 +53,12 @@ test.each([
   [turn({}), "answered"],
 ])("each fate has words", (shown, words) => {
   expect(fate(shown).words).toBe(words);
+});
+
+test("an answer that stands in history is not drawn as being written too", () => {
+  const answer: Row = { key: "m", kind: "answer", turn_id: "t", text: "done" };
+  const live: Row = { key: "live-t", kind: "live", turn_id: "t", text: "done" };
+  expect(unlessAnswered(live, [answer])).toBeNull();
+  expect(unlessAnswered({ ...live, text: "more" }, [answer])).not.toBeNull();
+  expect(unlessAnswered({ ...live, turn_id: "u" }, [answer])).not.toBeNull();
 });

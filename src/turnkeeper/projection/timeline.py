@@ -74,6 +74,9 @@ def timeline_rows(messages: Sequence[Message], turns: Mapping[str, TurnView]) ->
             progress.pop(message.turn_id or "", None)
             rows.append(_said(message, "user", turns.get(message.turn_id or "")))
         elif message.role == NOTICE:
+            failed = turns.get(message.turn_id or "")
+            if failed is not None and failed.failure and failed.failure["sentence"] == _words(message):
+                continue  # the message's own fate says it already
             rows.append(_said(message, "notice", None))
         elif message.role == TOOL:
             _results(message, steps, progress, rows)

@@ -1,0 +1,127 @@
+"""A real server, a real Chromium, and a page that is signed in; the console must stay empty."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright
+
+from tests.needs import NEEDS
+from turnkeeper.app import Keeper
+from turnkeeper.server.application import create_app
+from turnkeeper.server.serving import bind
+from turnkeeper.settings import Settings
+
+STATIC = Path(__file__).parents[2] / "src" / "turnkeeper" / "server" / "static"
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+class World:
+    """The server and its address; pages are opened with `page`."""
+
+    def __init__(self, browser: Browser, url: str, token: str, folder: Path) -> None:
+        self.browser = browser
+        self.url = url
+        self.token = token
+        self.folder = folder
+        self.complaints: list[str] = []
+
+    async def page(self, **more: Any) -> Page:
+        """A signed-in page; what the console says is collected."""
+        context = await self.browser.new_context(viewport={"width": 1200, "height": 800}, **more)
+        await context.add_cookies([self.cookie()])
+        page = await context.new_page()
+        page.on(
+            "console",
+            lambda m: (
+                self.complaints.append(m.text)
+                if m.type == "error" and "Failed to load resource" not in m.text
+                else None
+            ),
+        )
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        await page.goto(self.url)
+        await page.wait_for_selector("#composer")
+        return page
+
+    def cookie(self) -> Any:
+        port = self.url.rsplit(":", 1)[1]
+        return {"name": f"turnkeeper_{port}", "value": self.token, "url": self.url, "httpOnly": True}
+
+
+SCRIPT = {
+    "rules": [
+        {"match": "slow", "rounds": [{"text": "slowly " * 400, "chars_per_s": 60}]},
+        {"match": "fail", "rounds": [{"error": {"status": 401}}]},
+        {
+            "match": "tools",
+            "rounds": [
+                {"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]},
+                {"text": "two **bold** words"},
+            ],
+        },
+        {
+            "match": "evil",
+            "rounds": [
+                {"text": "<script>window.hacked=1</script><img src=x onerror=window.hacked=1> <b>shown</b>"}
+            ],
+        },
+        {
+            "match": "ask",
+            "rounds": [
+                {"tool_calls": [{"name": "append_file", "arguments": {"path": "FX", "text": "x"}}]},
+                {"text": "done asking"},
+            ],
+        },
+    ]
+}
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A server of this process on a free port, with a Chromium beside it."""
+    import asyncio
+
+    import uvicorn
+
+    if not (STATIC / "index.html").is_file():
+        pytest.fail("the page is not built: run `make web`")
+    chromium = next(need for need in NEEDS if need.mark == "browser").found()
+    script = json.dumps(SCRIPT).replace("FX", str(tmp_path / "effects"))
+    (tmp_path / "script.json").write_text(script)
+    (tmp_path / "agents.toml").write_text(
+        '[agents.demo]\nscript = "script.json"\ntools = ["echo", "append_file"]\ndemo_tools = true\n'
+        'policies = { ask = ["append_file"] }\n'
+    )
+    listening = bind("127.0.0.1", 0, remote=False)
+    port = listening.getsockname()[1]
+    settings = Settings(queue_cap=32, sweep_seconds=0.2, stop_grace_seconds=2.0)
+    async with await Keeper.open(
+        tmp_path / "data", agents=tmp_path / "agents.toml", settings=settings
+    ) as keeper:
+        token, _ = await keeper.create_token()
+        config = uvicorn.Config(
+            create_app(keeper, port=port), log_level="error", lifespan="off", timeout_graceful_shutdown=1
+        )
+        server = uvicorn.Server(config)
+        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+            made = World(browser, f"http://127.0.0.1:{port}", token, tmp_path)
+            yield made
+            await browser.close()
+        server.should_exit = True
+        await serving
+    assert made.complaints == [], "the console stays empty"
