@@ -79,6 +79,7 @@ from turnkeeper.lane import Rules, inputs
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.runner import Runner
 from turnkeeper.port.store import AttachmentRow, Batch, Store, TokenRow, UserRow
+from turnkeeper.projection.order import cut_page
 from turnkeeper.projection.timeline import Timeline, queue_rows, timeline_rows
 from turnkeeper.projection.view import (
     Accepted,
@@ -535,8 +536,7 @@ class Keeper:
         await self._in(principal, Right.READ, conversation_id)
         limit = min(limit, self.settings.page_rows_max)
         rows = await self.store.messages(conversation_id, before=before, limit=limit + 1)
-        more = rows[1].seq if len(rows) > limit else None
-        page = rows[1:] if len(rows) > limit else rows
+        page, more = cut_page(rows, limit)
         return [message_view(row) for row in page], more
 
     async def timeline(
@@ -546,11 +546,12 @@ class Keeper:
         conversation = await self._in(principal, Right.READ, conversation_id)
         limit = min(limit, self.settings.page_rows_max)
         rows = await self.store.messages(conversation_id, before=before, limit=limit + 1)
-        page, more = rows[-limit:], len(rows) > limit
+        page, more = cut_page(rows, limit)
         while more and page[0].role != USER and len(page) < limit + self.settings.page_rows_max:
-            older = await self.store.messages(conversation_id, before=page[0].seq, limit=limit)
-            cut = max((i for i, one in enumerate(older) if one.role == USER), default=0)
-            page, more = (*older[cut:], *page), cut > 0 or len(older) == limit
+            rows = await self.store.messages(conversation_id, before=more, limit=limit + 1)
+            older, more = cut_page(rows, limit)
+            cut = max((i for i, one in enumerate(older) if one.role == USER and one.after is None), default=0)
+            page, more = [*older[cut:], *page], older[cut].seq if cut else more
         turns = {
             turn_id: await self._view(turn_id)
             for turn_id in {m.turn_id for m in page if m.role == USER}
@@ -562,7 +563,7 @@ class Keeper:
             drawn += queue_rows(snapshot.queue)
         return Timeline(
             rows=drawn,
-            next=page[0].seq if more and page else None,
+            next=more,
             as_of_seq=conversation.last_seq,
             epoch=self.epoch,
         )

@@ -148,11 +148,15 @@ class Store(Protocol):
     async def messages(
         self, conversation_id: str, *, before: int | None = None, limit: int = 50
     ) -> tuple[Message, ...]:
-        """The newest `limit` messages with seq < `before`, in ascending seq, marks applied."""
+        """The newest `limit` messages with seq < `before` in the order of history, marks applied.
+
+        That is ascending seq, except for messages that name the one they stand behind (`Message.after`):
+        they come with that one, beyond the limit, and are no cursor (projection/order.py).
+        """
         ...
 
     async def messages_after(self, conversation_id: str, *, after: int = 0) -> tuple[Message, ...]:
-        """Every message with seq > `after`, ascending, marks applied: what feeds are built from."""
+        """Every message with seq > `after`, in the order of history, marks applied: what feeds are built from."""
         ...
 
     # -- reading turns

@@ -31,8 +31,6 @@ def in_order(messages: Iterable[Message], places: Mapping[str, str | None] | Non
     themselves. A row whose anchor is not among `messages` stands where its seq puts it.
     """
     rows = sorted(messages, key=_seq)
-    if places is None and all(row.after is None for row in rows):
-        return rows
     following: list[int] = [-1] * len(rows)
     number_of: dict[str, int] = {}
     head = tail = -1
@@ -62,6 +60,34 @@ def in_order(messages: Iterable[Message], places: Mapping[str, str | None] | Non
 
 def _seq(message: Message) -> int:
     return message.seq
+
+
+def as_said(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Messages that come in ascending seq, in the order of history; nearly always the same tuple."""
+    if all(message.after is None for message in messages):
+        return messages
+    return tuple(in_order(messages))
+
+
+def with_placed(
+    page: tuple[Message, ...], placed: Sequence[Message], *, beginning: bool
+) -> tuple[Message, ...]:
+    """A page of unplaced messages with those of the `placed` that stand in it."""
+    if not placed:
+        return page
+    return tuple(in_order([*page, *rooted(placed, page, beginning=beginning)]))
+
+
+def cut_page(rows: Sequence[Message], limit: int) -> tuple[list[Message], int | None]:
+    """The newest `limit` unplaced messages of `rows` with what is placed behind them, and the older page's cursor.
+
+    The cursor is None if `rows` hold no more. Only the seq of an unplaced message is a cursor.
+    """
+    unplaced = [number for number, row in enumerate(rows) if row.after is None]
+    if len(unplaced) <= limit:
+        return list(rows), None
+    first = unplaced[-limit] if limit else len(rows)
+    return list(rows[first:]), rows[first].seq if limit else None
 
 
 def rooted(placed: Sequence[Message], among: Iterable[Message], *, beginning: bool) -> list[Message]:

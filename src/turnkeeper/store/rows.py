@@ -23,6 +23,7 @@ from turnkeeper.conversation.events import (
     ConversationRenamed,
     ConversationRestored,
     Event,
+    HistoryReconciled,
     LanePaused,
     LaneResumed,
     MessageAppended,
@@ -101,6 +102,10 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True):
     standing: str
     display: bool
     replay: bool
+    native_id: str | None = None
+    """Which row of a CLI's transcript the message is known to be."""
+    placed_after: str | None = None
+    """See `Message.after`."""
 
 
 class CallRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +129,7 @@ class CallRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MarkRow(msgspec.Struct, frozen=True, kw_only=True):
-    """New flags, by the event at `position`, of an earlier message; None leaves a flag as it is."""
+    """New flags, by the event at `position`, of an earlier message; None leaves one as it is."""
 
     position: int
     conversation_id: str
@@ -132,6 +137,7 @@ class MarkRow(msgspec.Struct, frozen=True, kw_only=True):
     standing: str | None = None
     display: bool | None = None
     replay: bool | None = None
+    native_id: str | None = None
 
 
 class OutcomeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -372,6 +378,8 @@ def _appended(event: Event, rows: Rows) -> None:
             standing=message.standing,
             display=message.display,
             replay=message.replay,
+            native_id=message.native_id,
+            placed_after=message.after,
         )
     )
     _link(message.parts, event, rows)
@@ -419,6 +427,20 @@ def _expired(event: Event, rows: Rows) -> None:
     )
 
 
+def _reconciled(event: Event, rows: Rows) -> None:
+    body = event.body
+    assert isinstance(body, HistoryReconciled)
+    for native_id, message_id, _ in body.matches:
+        rows.mark_message(
+            MarkRow(
+                position=event.position,
+                conversation_id=event.conversation_id,
+                message_id=message_id,
+                native_id=native_id,
+            )
+        )
+
+
 def _intended(event: Event, rows: Rows) -> None:
     body = event.body
     assert isinstance(body, ToolIntended)
@@ -460,6 +482,7 @@ PROJECT: dict[type[Any], Callable[[Event, Rows], None]] = {
     MessageMarked: _marked,
     AttemptSuperseded: _superseded,
     ConfirmationExpired: _expired,
+    HistoryReconciled: _reconciled,
     ToolIntended: _intended,
     ToolReturned: _returned,
 }
@@ -492,11 +515,16 @@ def new_conversation(conversation_id: str, at: float, body: ConversationCreated)
     )
 
 
-def flagged(message: Message, standing: str, display: bool, replay: bool) -> Message:
-    """The message with the flags of its row."""
-    if message.standing == standing and message.display == display and message.replay == replay:
+def flagged(message: Message, standing: str, display: bool, replay: bool, native_id: str | None) -> Message:
+    """The message with what its row knows better."""
+    if (
+        message.standing == standing
+        and message.display == display
+        and message.replay == replay
+        and message.native_id == native_id
+    ):
         return message
-    return replace(message, standing=standing, display=display, replay=replay)
+    return replace(message, standing=standing, display=display, replay=replay, native_id=native_id)
 
 
 def submission(row: SubmissionRow, submitted: Submitted, edited: TurnEdited | None) -> Submission:

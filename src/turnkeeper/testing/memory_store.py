@@ -40,6 +40,7 @@ from turnkeeper.port.store import (
     TokenRow,
     UserRow,
 )
+from turnkeeper.projection.order import as_said, with_placed
 from turnkeeper.store.rows import (
     CallRow,
     MarkRow,
@@ -197,6 +198,7 @@ class _Data:
                 standing=row.standing if mark.standing is None else mark.standing,
                 display=row.display if mark.display is None else mark.display,
                 replay=row.replay if mark.replay is None else mark.replay,
+                native_id=row.native_id if mark.native_id is None else mark.native_id,
             )
 
     def intend(self, row: CallRow) -> None:
@@ -227,7 +229,7 @@ class _Data:
     def message_of(self, row: MessageRow) -> Message:
         body = self.at(row.position).body
         assert isinstance(body, MessageAppended)
-        return flagged(body.message, row.standing, row.display, row.replay)
+        return flagged(body.message, row.standing, row.display, row.replay, row.native_id)
 
     def call_of(self, row: CallRow) -> ToolCallRow:
         intended = self.at(row.intent_position)
@@ -387,13 +389,19 @@ class MemoryStore:
         self, conversation_id: str, *, before: int | None = None, limit: int = 50
     ) -> tuple[Message, ...]:
         """See the port."""
-        rows = [row for row in self._messages(conversation_id) if before is None or row.seq < before]
-        return tuple(self._data.message_of(row) for row in rows[len(rows) - max(min(limit, len(rows)), 0) :])
+        known = self._messages(conversation_id)
+        rows = [row for row in known if row.placed_after is None and (before is None or row.seq < before)]
+        page = rows[len(rows) - max(min(limit, len(rows)), 0) :]
+        placed = [row for row in known if row.placed_after is not None] if page else []
+        out = self._data.message_of
+        return with_placed(
+            tuple(map(out, page)), tuple(map(out, placed)), beginning=len(page) < max(limit, 0)
+        )
 
     async def messages_after(self, conversation_id: str, *, after: int = 0) -> tuple[Message, ...]:
         """See the port."""
         rows = [row for row in self._messages(conversation_id) if row.seq > after]
-        return tuple(self._data.message_of(row) for row in rows)
+        return as_said(tuple(self._data.message_of(row) for row in rows))
 
     # -- reading turns
 

@@ -30,6 +30,7 @@ from turnkeeper.port.store import (
     TokenRow,
     UserRow,
 )
+from turnkeeper.projection.order import as_said, with_placed
 from turnkeeper.store.sqlite import columns
 from turnkeeper.store.sqlite.care import read_tables, rebuild_tables, what_is_wrong, write_copy
 from turnkeeper.store.sqlite.columns import text_in
@@ -204,14 +205,16 @@ class SQLiteStore:
         page = await self._page(
             "messages_before", values, limit, columns.message_out, lambda message: message.seq
         )
-        return page[::-1]
+        placed = self._read("messages_placed", values[:1], columns.message_out) if page else ()
+        return with_placed(page[::-1], placed, beginning=len(page) < limit)
 
     async def messages_after(self, conversation_id: str, *, after: int = 0) -> tuple[Message, ...]:
         """See the port."""
         values = (text_in(conversation_id), after)
-        return await self._page(
+        page = await self._page(
             "messages_after", values, FOREVER, columns.message_out, lambda message: message.seq
         )
+        return as_said(page)
 
     # -- reading turns
 

@@ -174,6 +174,8 @@ def message_in(row: MessageRow) -> Columns:
         text_in(row.standing),
         row.display,
         row.replay,
+        _in(row.native_id),
+        _in(row.placed_after),
     )
 
 
@@ -183,6 +185,7 @@ def mark_in(row: MarkRow) -> Columns:
         _in(row.standing),
         row.display,
         row.replay,
+        _in(row.native_id),
         text_in(row.conversation_id),
         text_in(row.message_id),
         row.position,
@@ -377,14 +380,16 @@ def message_row_out(row: Sequence[Any]) -> MessageRow:
         standing=text_out(row[6]),
         display=bool(row[7]),
         replay=bool(row[8]),
+        native_id=_out(row[9]),
+        placed_after=_out(row[10]),
     )
 
 
 def message_out(row: Sequence[Any]) -> Message:
-    """From (seq, standing, display, replay, body of the event)."""
-    appended = codec.decode_body("MessageAppended", row[4])
+    """From (seq, standing, display, replay, native_id, body of the event)."""
+    appended = codec.decode_body("MessageAppended", row[5])
     assert isinstance(appended, MessageAppended)
-    return flagged(appended.message, text_out(row[1]), bool(row[2]), bool(row[3]))
+    return flagged(appended.message, text_out(row[1]), bool(row[2]), bool(row[3]), _out(row[4]))
 
 
 def call_row_out(row: Sequence[Any]) -> CallRow:

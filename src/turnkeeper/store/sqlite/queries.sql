@@ -42,12 +42,14 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 UPDATE submission SET edit_position = ? WHERE position = (SELECT position FROM turn WHERE turn_id = ?)
 
 -- insert_message --
-INSERT INTO message (conversation_id, seq, position, message_id, turn_id, role, standing, display, replay)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO message (conversation_id, seq, position, message_id, turn_id, role, standing, display, replay,
+    native_id, placed_after)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- mark_message --
 UPDATE message SET
-    standing = coalesce(?, standing), display = coalesce(?, display), replay = coalesce(?, replay)
+    standing = coalesce(?, standing), display = coalesce(?, display), replay = coalesce(?, replay),
+    native_id = coalesce(?, native_id)
 WHERE conversation_id = ? AND message_id = ? AND position < ?
 
 -- intend_call --
@@ -181,13 +183,19 @@ WHERE conversation_id = ? AND seq > ? AND seq <= ? AND turn_id = ?
 ORDER BY seq LIMIT ?
 
 -- messages_before --
-SELECT m.seq, m.standing, m.display, m.replay, e.body
+SELECT m.seq, m.standing, m.display, m.replay, m.native_id, e.body
 FROM message m JOIN event e ON e.position = m.position
-WHERE m.conversation_id = ? AND m.seq < ?
+WHERE m.conversation_id = ? AND m.seq < ? AND m.placed_after IS NULL
 ORDER BY m.seq DESC LIMIT ?
 
+-- messages_placed --
+SELECT m.seq, m.standing, m.display, m.replay, m.native_id, e.body
+FROM message m JOIN event e ON e.position = m.position
+WHERE m.conversation_id = ? AND m.placed_after IS NOT NULL
+ORDER BY m.seq
+
 -- messages_after --
-SELECT m.seq, m.standing, m.display, m.replay, e.body
+SELECT m.seq, m.standing, m.display, m.replay, m.native_id, e.body
 FROM message m JOIN event e ON e.position = m.position
 WHERE m.conversation_id = ? AND m.seq > ?
 ORDER BY m.seq LIMIT ?

@@ -11,6 +11,7 @@ from turnkeeper.conversation.events import (
     ConversationDeleted,
     ConversationRenamed,
     ConversationRestored,
+    HistoryReconciled,
     LanePaused,
     MessageAppended,
     MessageMarked,
@@ -102,3 +103,30 @@ async def a_mark_changes_flags_on_every_read_and_no_words(kit: StoreKit) -> None
     first = (await store.events("c1", after=1))[0].body
     assert isinstance(first, MessageAppended)
     assert first.message.standing == "complete"
+
+
+@store_case
+async def messages_found_later_stand_where_they_name_and_are_no_cursor(kit: StoreKit) -> None:
+    """Rows that a CLI's transcript had and we had not: in order in every read and in the right page."""
+    script = await begun(kit)
+    await script.commit(*(said(str(number), f"text {number}") for number in range(10)))
+    await script.commit(
+        said("x", "x", native_id="n-x", after="m-3"),
+        said("y", "y", native_id="n-y", after="m-x"),
+        HistoryReconciled("t", placements=(("n-x", "m-x", "m-3"),), matches=(("n-1", "m-1", "words"),)),
+        said("first", "first", after=""),
+        said("end", "end"),
+    )
+    store = await kit.reopen(script.store)
+
+    def names(messages: tuple[Message, ...]) -> str:
+        return " ".join(message.message_id.removeprefix("m-") for message in messages)
+
+    whole = "first 0 1 2 3 x y 4 5 6 7 8 9 end"
+    assert names(await store.messages("c1")) == whole
+    assert names(await store.messages_after("c1")) == whole
+    assert names(await store.messages("c1", limit=7)) == "4 5 6 7 8 9 end"
+    assert names(await store.messages("c1", before=6, limit=3)) == "1 2 3 x y"
+    assert names(await store.messages("c1", before=3, limit=3)) == "first 0"
+    known = {message.message_id: message.native_id for message in await store.messages("c1")}
+    assert (known["m-1"], known["m-2"], known["m-x"]) == ("n-1", None, "n-x")
