@@ -6,7 +6,6 @@ Seeds that ever failed stand in seeds.txt (one a line: world, seed) and are run 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +13,10 @@ import pytest
 
 from turnkeeper.testing.simulator import agent_world, dispatch_world, lane_world
 
-LONG = bool(os.environ.get("TURNKEEPER_LONG"))
-LANE_SEEDS = 100_000 if LONG else 10_000
-DISPATCH_SEEDS = 20_000 if LONG else 2_000
-AGENT_SEEDS = 3_000 if LONG else 200
+LANE_SEEDS = 10_000
+DISPATCH_SEEDS = 2_000
+LONG = 10
+"""How many times as many seeds the long soaks run."""
 CHUNKS = 10
 WORLDS = {"lane": lane_world.run_seed, "dispatch": dispatch_world.run_seed, "agent": agent_world.run_seed}
 CAUGHT_WITHIN = 400
@@ -40,25 +39,26 @@ def known_seeds() -> list[tuple[str, int]]:
     return [(world, int(seed)) for world, seed in pairs]
 
 
-@pytest.mark.timeout(1200 if LONG else 300)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_pure_lane_keeps_its_promises(chunk: int) -> None:
     for seed in range(chunk, LANE_SEEDS, CHUNKS):
         lane_world.run_seed(seed)
 
 
-@pytest.mark.timeout(2400 if LONG else 300)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_dispatcher_keeps_its_promises(chunk: int) -> None:
     for seed in range(chunk, DISPATCH_SEEDS, CHUNKS):
         dispatch_world.run_seed(seed)
 
 
-@pytest.mark.timeout(2400 if LONG else 300)
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_our_loop_keeps_its_promises(chunk: int) -> None:
-    for seed in range(chunk, AGENT_SEEDS, CHUNKS):
-        agent_world.run_seed(seed)
+@pytest.mark.long
+@pytest.mark.parametrize("world", WORLDS)
+def test_ten_times_as_many_seeds_keep_their_promises(world: str) -> None:
+    seeds = {"lane": LANE_SEEDS, "dispatch": DISPATCH_SEEDS}[world]
+    for seed in range(seeds, seeds * LONG):
+        WORLDS[world](seed)
 
 
 @pytest.mark.parametrize(("world", "seed"), known_seeds())
