@@ -13,11 +13,14 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import typer
 
 from tests.tidy.tree import ROOT, SOURCE, name, syntax, under
 from turnkeeper import errors, failpoint
+from turnkeeper.cli import build
 from turnkeeper.conversation import events
 from turnkeeper.server.openapi import description
 from turnkeeper.server.routes import OPERATIONS
@@ -162,7 +165,61 @@ def openapi_page() -> str:
     return description(OPERATIONS).decode()
 
 
+def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterable[tuple[str, Any]]:
+    """Every verb of the command line by its words: `token create`."""
+    for verb, each in sorted(getattr(command, "commands", {}).items()):
+        if getattr(each, "commands", None):
+            yield from verbs(each, (*path, verb))
+        else:
+            yield " ".join((*path, verb)), each
+
+
+def _verb(words: str, command: Any) -> str:
+    """One verb: what it does, its options, its example."""
+    arguments = " ".join(
+        p.metavar or p.name.upper() for p in command.params if p.param_type_name == "argument"
+    )
+    rows = []
+    for param in command.params:
+        if param.param_type_name != "option" or param.opts == ["--help"]:
+            continue
+        shown = (
+            param.default
+            if isinstance(param.default, str | int | float) and param.default not in {"", False}
+            else None
+        )
+        default = "" if shown is None else f" (default {shown})"
+        rows.append((f"`{', '.join([*param.opts, *param.secondary_opts])}`", f"{param.help or ''}{default}"))
+    example = (command.epilog or "").removeprefix("Example: ")
+    return "\n\n".join(
+        (
+            f"## turnkeeper {words}".strip(),
+            inspect.cleandoc(command.help or ""),
+            f"`turnkeeper {words} {arguments}`".replace(" `", "`"),
+            table(("option", "what it does"), rows),
+            f"```sh\n{example}\n```",
+        )
+    )
+
+
+def cli_page() -> str:
+    """Every verb of the command line."""
+    return page(
+        "The command line",
+        "cli/",
+        "Exit codes: 0 fine; 1 only where a verb judges health and found something wrong (`doctor`, `config check`); 2 bad\n"
+        "usage or input that cannot be read, with one line on stderr and nothing on stdout; 130 after Ctrl-C.\n"
+        "`--json` prints JSON in ASCII. Whatever agents and tools said is printed without control characters.\n"
+        "\n"
+        "Verbs that talk to a server find it by the first of: `--url`, `--data`, TURNKEEPER_URL, TURNKEEPER_DATA, `./data` if a\n"
+        "store is in it, the user's own data folder; the token by `--token`, TURNKEEPER_TOKEN, or the `server.json` that the\n"
+        "running server of a data folder left there.",
+        *(_verb(words, command) for words, command in verbs(typer.main.get_command(build()))),
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/cli.md": cli_page,
     "docs/reference/openapi.json": openapi_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/events.md": events_page,
