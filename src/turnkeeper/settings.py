@@ -106,7 +106,7 @@ class Settings(BaseSettings):
     """Interruptions after which a turn is still taken up again by itself; the next one parks it."""
     tool_timeout_seconds: Seconds = 120.0
     """Longest run of a tool that names no time of its own."""
-    tool_result_bytes_max: Bytes = 100_000
+    tool_result_bytes_max: Bytes = 60_000
     """Most bytes of a tool result in the feed; more is cut, visibly."""
     tool_stop_grace_seconds: Seconds = 2.0
     """How long tools that run when their turn is stopped may take to give their result."""

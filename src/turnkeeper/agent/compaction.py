@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnkeeper.conversation import codec
-from turnkeeper.conversation.messages import ASSISTANT, NOTICE, TOOL, Message
+from turnkeeper.conversation.messages import ASSISTANT, NOTICE, TOOL, USER, Message
 from turnkeeper.conversation.parts import ToolCall, ToolResult
 
 BYTES_PER_TOKEN = 4.0
@@ -50,6 +50,8 @@ def choose_cut(
         rest -= sizes[index]
         if message.replay:
             said = said or message.role == ASSISTANT
+            if message.role == USER:
+                open_calls.clear()  # what was left open before is closed by the feed, and stays closed
             for part in message.parts:
                 if type(part) is ToolCall and not part.server_side:
                     open_calls.add(part.id)
