@@ -133,6 +133,20 @@ async def test_a_command_may_make_the_store_before_the_first_server(tmp_path: Pa
     await server.close()
 
 
+async def test_programs_that_make_the_store_at_once_agree(tmp_path: Path) -> None:
+    """One server and commands beside it, all at the first start."""
+    for number in range(10):
+        stores = await asyncio.gather(
+            *(
+                SQLiteStore.open(tmp_path / str(number), exclusive=first)
+                for first in (True, False, False, False)
+            )
+        )
+        assert len({store.epoch for store in stores}) == 1
+        for store in stores:
+            await store.close()
+
+
 async def test_a_command_does_not_migrate_under_a_running_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,8 @@ journal (turn, submission, message, tool_call, conversation), and checks in the 
 
 - `lane_version`: the lane was not stepped by anybody else since it was read (else LaneMoved),
 - `fence`: the turn still runs under this token (else Fenced),
-- the engine's own invariants: one running turn per conversation, one submission per key (else KeyTaken).
+- the engine's own invariants: one submission per key (else KeyTaken), one running turn per conversation
+  (else LaneMoved), every id once (else Conflict), events only of turns that were submitted (else NotFound).
 
 `commit` returns after the data is durable. Reads see every commit that returned before they began.
 """
@@ -110,8 +111,10 @@ class Store(Protocol):
     async def commit(self, batch: Batch) -> tuple[Event, ...]:
         """Store the batch durably and return its events with their seq and position.
 
-        Errors: NotFound (no such conversation, unless the first draft is ConversationCreated), LaneMoved,
-        Fenced, KeyTaken, StoreBusy, StoreFull. After an error nothing of the batch is stored.
+        Errors: NotFound (no such conversation, unless the first draft is ConversationCreated; no such
+        turn), LaneMoved, Fenced, KeyTaken, Conflict (an id exists already), StoreBusy, StoreFull, Stopping
+        (closed). After an error nothing of the batch is stored. What the batch itself settles (a turn
+        that leaves the lane) counts for what follows in it, so an end comes before the next start.
         """
         ...
 

@@ -43,7 +43,7 @@ from turnkeeper.store.unit import LooseRow, Unit, ValueRow, renew, store_batch
 
 T = TypeVar("T")
 
-INLINE_ROWS: Final = 200
+INLINE_ROWS: Final = 64
 """Most rows that are read where the caller runs; more are read in a thread."""
 FOREVER: Final = (1 << 63) - 1
 """Above every seq and position."""

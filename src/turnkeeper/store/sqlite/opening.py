@@ -8,13 +8,21 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from turnkeeper.errors import StoreDamaged, StoreError, StoreNewer, StoreUnsafeMount, TurnkeeperError
+from turnkeeper.errors import (
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreNewer,
+    StoreUnsafeMount,
+    TurnkeeperError,
+)
 from turnkeeper.store.sqlite.faults import cannot_open
 from turnkeeper.store.sqlite.lock import StoreLock
 from turnkeeper.store.sqlite.mount import fs_kind, is_unsafe
@@ -26,6 +34,7 @@ APPLICATION_ID: Final = 0x54726E6B
 JOURNAL_SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 PAGE_BYTES: Final = 2048
 """A commit writes whole pages, several of them for one small event: small pages make it cheaper."""
+RETRY_SECONDS: Final = 0.005
 STATEMENTS_KEPT: Final = 400
 
 
@@ -84,6 +93,24 @@ def open_store(
 
     Errors: StoreUnsafeMount, StoreInUse, StoreNewer, StoreDamaged, StoreBusy, StoreFull, StoreError.
     """
+    # SQLite does not wait for every lock by itself: not where two would wait for each other, as when
+    # several programs make the same new store
+    deadline = time.monotonic() + busy_timeout_seconds
+    while True:
+        try:
+            return _open_once(path, exclusive, busy_timeout_seconds, probe)
+        except StoreBusy:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
+
+
+def _open_once(
+    path: str | os.PathLike[str],
+    exclusive: bool,
+    busy_timeout_seconds: float,
+    probe: Callable[[Path], str],
+) -> Opened:
     folder, database = place_of(path)
     lock: StoreLock | None = None
     connection: apsw.Connection | None = None
@@ -96,8 +123,12 @@ def open_store(
             lock = StoreLock(folder)
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = connect(database, busy_timeout_seconds, reading=False)
-        if _recognise(connection, database) < migrations()[-1][0]:
-            passing = None if exclusive else StoreLock(folder)
+        connection.execute("BEGIN")
+        found = _recognise(connection, database)
+        connection.execute("COMMIT")
+        if found < migrations()[-1][0]:
+            # a running server of the older version must not find its tables changed
+            passing = StoreLock(folder) if found and not exclusive else None
             try:
                 _migrate(connection, database)
             finally:
@@ -106,21 +137,24 @@ def open_store(
         _use_wal(connection, database)
         return Opened(connection, database, lock, _epoch(connection, database))
     except (apsw.Error, OSError, TurnkeeperError) as error:
-        found = error if isinstance(error, TurnkeeperError) else cannot_open(error, str(database), connection)
+        known = error if isinstance(error, TurnkeeperError) else cannot_open(error, str(database), connection)
         if connection is not None:
             connection.close()
         if lock is not None:
             lock.release()
-        if found is error:
+        if known is error:
             raise
-        raise found from error
+        raise known from error
 
 
 def _prepare(folder: Path) -> None:
     """Make the data folder, for its owner alone; an existing one of ours is closed to others."""
-    if not folder.exists():
+    try:
         folder.mkdir(mode=0o700, parents=True)
-    elif (folder / DATABASE_NAME).exists() or not any(folder.iterdir()):
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+    if (folder / DATABASE_NAME).exists() or not any(folder.iterdir()):
         status = folder.stat()
         if status.st_uid == os.getuid() and status.st_mode & 0o077:
             folder.chmod(0o700)
@@ -133,7 +167,7 @@ def _value(connection: apsw.Connection, pragma: str) -> int:
 
 
 def _recognise(connection: apsw.Connection, database: Path) -> int:
-    """The schema's number, 0 for an empty file."""
+    """The schema's number, 0 for an empty file; in a transaction, as another program may make it now."""
     found, known = _value(connection, "user_version"), migrations()[-1][0]
     application = _value(connection, "application_id")
     if application != APPLICATION_ID:
@@ -174,15 +208,21 @@ def _epoch(connection: apsw.Connection, database: Path) -> str:
     A database file that was copied to another place has another inode.
     """
     file = str(database.stat().st_ino).encode()
-    kept = dict(connection.execute("SELECT name, value FROM value WHERE name IN ('epoch', 'epoch_file')"))
-    epoch = kept.get("epoch")
-    if epoch is None or kept.get("epoch_file") not in (None, file):
-        epoch = new_epoch()
-    if kept != {"epoch": epoch, "epoch_file": file}:
-        with connection:
-            connection.execute(QUERIES["put_value"], ("epoch", epoch))
-            connection.execute(QUERIES["put_value"], ("epoch_file", file))
-    return epoch.decode()
+    kept = _kept_epoch(connection)
+    if kept.get("epoch_file") != file:
+        connection.execute("BEGIN IMMEDIATE")
+        kept = _kept_epoch(connection)
+        if "epoch" not in kept or kept.get("epoch_file", file) != file:
+            kept["epoch"] = new_epoch()
+        connection.execute(QUERIES["put_value"], ("epoch", kept["epoch"]))
+        connection.execute(QUERIES["put_value"], ("epoch_file", file))
+        connection.execute("COMMIT")
+    return kept["epoch"].decode()
+
+
+def _kept_epoch(connection: apsw.Connection) -> dict[str, bytes]:
+    query = "SELECT name, value FROM value WHERE name = 'epoch' OR name = 'epoch_file'"
+    return {str(name): bytes(value) for name, value in connection.execute(query)}
 
 
 def new_epoch() -> bytes:

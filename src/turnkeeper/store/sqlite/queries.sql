@@ -152,7 +152,7 @@ WHERE conversation_id = ? AND position < ? AND state IN (SELECT value FROM json_
 ORDER BY position DESC LIMIT ?
 
 -- turns_open --
-SELECT * FROM turn
+SELECT * FROM turn INDEXED BY turn_open
 WHERE ended_at IS NULL AND state IN (SELECT value FROM json_each(?))
 ORDER BY position LIMIT ?
 
@@ -257,9 +257,6 @@ SELECT * FROM tool_call ORDER BY turn_id, seq
 
 -- all_links --
 SELECT * FROM attachment_link ORDER BY conversation_id, attachment_id
-
--- running_turns --
-SELECT * FROM turn WHERE state = 'running'
 
 -- check_seq --
 SELECT conversation_id FROM event GROUP BY conversation_id HAVING min(seq) <> 1 OR max(seq) <> count(*)

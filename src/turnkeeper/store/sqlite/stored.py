@@ -15,7 +15,7 @@ from turnkeeper.store.sqlite import columns
 from turnkeeper.store.sqlite.sql import QUERIES
 from turnkeeper.store.unit import Unit
 
-ROWS_KEPT: Final = 20_000
+ROWS_KEPT: Final = 8_000
 """Rows of conversations and turns kept in memory before all are let go."""
 
 
