@@ -31,7 +31,7 @@ CONFIRMS = {
     "simplified Chinese": ("确认强制重启", "是的，删除全部", "确定格式化"),
     "Japanese": ("再起動を確認します", "確認：強制再起動", "はい、すべて削除してください"),
     "Korean": ("재부팅 확인", "확인: 전체 삭제", "네, 모두 삭제해 주세요"),
-    "Spanish": ("confirmo el reinicio", "sí, borrar todo", "CONFIRMO BORRAR TODO"),
+    "Spanish": ("confirmo el reinicio", "sí, borrar todo", "CONFIRMO EL REINICIO"),
     "German": ("Ich bestätige den Neustart", "Neustart bestätigt", "ja, alles löschen"),
     "French": ("je confirme le redémarrage", "oui, tout supprimer"),
     "Portuguese": ("confirmo a reinicialização", "sim, apagar tudo"),
