@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from tests.history.say import assistant, user
 from tests.history.strategies import HERE, histories, nonsense, number
 from turnkeeper.conversation.messages import Message
 from turnkeeper.conversation.parts import Text, Thinking, ToolCall, ToolResult
+from turnkeeper.history import rules
 from turnkeeper.history.builder import FeedBuilder
 from turnkeeper.history.feed import Feed, build_feed
 from turnkeeper.history.row import FeedOptions
@@ -142,13 +144,13 @@ def test_every_word_of_the_user_is_there_or_replaced_by_a_named_rule(
 ) -> None:
     feed = build_feed(history, expired=expired)
     texts = [p.text for m in feed.messages if m.role == "user" for p in m.parts if isinstance(p, Text)]
-    rules = {(c.message, c.rule) for c in feed.changes}
+    told = {(c.message, c.rule) for c in feed.changes}
     for message in history:
         if message.role != "user":
             continue
         for part in message.parts:
             if isinstance(part, Text) and part.text not in texts:
-                assert any((message.message_id, rule) in rules for rule in REPLACED_BY), (part, feed.changes)
+                assert any((message.message_id, rule) in told for rule in REPLACED_BY), (part, feed.changes)
 
 
 @MANY
@@ -172,6 +174,16 @@ def test_an_executed_call_never_disappears(history: list[Message]) -> None:
             )
             if answered and "\udc00" not in part.id and part.name != "read_file":
                 assert part.id in fed
+
+
+@MANY
+@given(histories, expiries)
+def test_the_fast_look_never_hides_a_sick_row(history: list[Message], expired: frozenset[str]) -> None:
+    with patch.object(rules, "look", lambda rows, run: None):
+        careful = build_feed(history, expired=expired)
+    fast = build_feed(history, expired=expired)
+    assert fast.messages == careful.messages
+    assert fast.changes == careful.changes
 
 
 healthy_tail = [assistant("a1", "A whole answer.", turn_id="t9"), user("u1", "A new question.")]

@@ -27,7 +27,7 @@ def set_attempts_aside(rows: Rows, run: Run) -> Rows:
     """
     found = [
         i
-        for i, row in enumerate(rows)
+        for i, row in run.suspects(rows)
         if row.message.role == ASSISTANT and (not row.message.replay or row.message.standing != COMPLETE)
     ]
     if not found:
@@ -95,21 +95,31 @@ def leave_out_leaks(rows: Rows, run: Run) -> Rows:
     Markup beside a real call, in a fence or a quotation, or asked for by the user, is no leak.
     """
     found: list[int] = []
-    asked: list[str] = [run.said_before]
-    for i, row in enumerate(rows):
+    for i, row in run.suspects(rows):
         message = row.message
-        if message.role == USER:
-            asked.append(message.text)
-        elif message.role == ASSISTANT:
-            for part in message.parts:
-                if type(part) is Text and leak.may_hold_markup(part.text):
-                    words = "\n".join(asked[-ASKED_MESSAGES:])
-                    if leak.find_leak(message, asked=words) is not None:
-                        found.append(i)
-                    break
+        if message.role != ASSISTANT:
+            continue
+        for part in message.parts:
+            if type(part) is Text and leak.may_hold_markup(part.text):
+                if leak.find_leak(message, asked=_said_before(rows, i, run)) is not None:
+                    found.append(i)
+                break
     if not found:
         return rows
     gone = set(found)
     for i in found:
         run.note(rows[i], "leaked_markup", DROPPED, "markup of a tool call leaked into its text")
     return [row for i, row in enumerate(rows) if i not in gone]
+
+
+def _said_before(rows: Rows, at: int, run: Run) -> str:
+    """What the user had said before the row at `at`."""
+    said: list[str] = []
+    for row in reversed(rows[:at]):
+        if row.message.role == USER:
+            said.append(row.message.text)
+            if len(said) == ASKED_MESSAGES:
+                break
+    else:
+        said.append(run.said_before)
+    return "\n".join(reversed(said))

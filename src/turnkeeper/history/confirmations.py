@@ -113,7 +113,7 @@ def put_sentinels(rows: Rows, run: Run) -> Rows:
     if not run.expired:
         return rows
     out: Rows | None = None
-    for i, row in enumerate(rows):
+    for i, row in run.suspects(rows):
         if row.message.role != USER or row.message.message_id not in run.expired:
             continue
         if any(type(p) is Text and wording.EXPIRED_CONFIRMATION in p.text for p in row.message.parts):

@@ -344,26 +344,30 @@ class LeakScanner:
         if not self._line_head:
             self._line_at = self._base
         if len(self._line_head) < _LINE_START_CHARS_MAX:
-            self._line_head += piece
-        if self._in_open_fence is None:
-            for head in _HEADS:
-                at = self._line_head.find(head.text)
-                if at >= 0 and not head.at_line_start and not head.dialect.starts_text:
-                    self._in_open_fence = Leak(head.dialect.name, self._line_at + at)
-                    break
+            self._line_head = (self._line_head + piece)[:_LINE_START_CHARS_MAX]
         if end >= 0 or self._ended:
-            line = self._line_head.strip()
-            if (
-                line
-                and line[0] == self._fence[0]
-                and len(line) >= len(self._fence)
-                and not line.strip(self._fence[0])
-            ):
-                self._fence, self._in_open_fence = "", None
-            self._line_head = ""
-            self._line_start, self._blank_before, self._code_line = True, False, False
+            self._end_fenced_line()
         self._take(len(piece))
         return True
+
+    def _end_fenced_line(self) -> None:
+        """Judge a whole line inside a fence: does it close the fence, or begin markup that would be a leak?"""
+        line = self._line_head.strip()
+        mark = self._fence[0]
+        if line and line[0] == mark and len(line) >= len(self._fence) and not line.strip(mark):
+            self._fence, self._in_open_fence = "", None
+        elif self._in_open_fence is None:
+            places = [
+                (self._line_head.find(head.text), head.dialect.name)
+                for head in _HEADS
+                if not head.at_line_start and not head.dialect.starts_text
+            ]
+            found = [place for place in places if place[0] >= 0]
+            if found:
+                at, name = min(found, key=lambda place: place[0])
+                self._in_open_fence = Leak(name, self._line_at + at)
+        self._line_head = ""
+        self._line_start, self._blank_before, self._code_line = True, False, False
 
     def _scan_skipped(self) -> bool:
         end = self._raw.find("\n")

@@ -94,32 +94,48 @@ def _quality(result: ToolResult) -> int:
     return 1 if result.synthetic else 2 if result.is_error else 3
 
 
-def is_paired(rows: Rows) -> bool:
-    """Whether every call has its one result right behind it and no result is left over."""
-    calls: list[ToolCall] = []
-    for row in rows:
-        role = row.message.role
-        if role == TOOL:
-            if not calls or not _answer_in_order(calls, row.message):
-                return False
-            calls = []
-            continue
-        if calls:
-            return False
-        if role == ASSISTANT:
-            calls = client_calls(row.message)
-    return not calls
+def ids_of(row: Row) -> list[str]:
+    """The ids of an assistant row's own calls, or of the calls that a tool row's results answer."""
+    ids = row.ids
+    if ids is None:
+        parts = row.message.parts
+        if row.message.role == TOOL:
+            ids = [part.tool_call_id for part in parts if type(part) is ToolResult]
+        elif row.message.role == ASSISTANT:
+            ids = [part.id for part in parts if type(part) is ToolCall and not part.server_side]
+        else:
+            ids = []
+        row.ids = ids
+    return ids
 
 
-def _answer_in_order(calls: list[ToolCall], answers: Message) -> bool:
-    results = [part for part in answers.parts if type(part) is ToolResult]
-    ids = [call.id for call in calls]
-    if ids != [result.tool_call_id for result in results]:
+def is_pair(calls: Row, answers: Row) -> bool:
+    """Whether a tool row holds exactly one result for each call of the row before it, in their order."""
+    ids = calls.ids if calls.ids is not None else ids_of(calls)
+    if ids != (answers.ids if answers.ids is not None else ids_of(answers)):
         return False
     if len(ids) == 1 or len(set(ids)) == len(ids):
         return True
     # Equal ids: where a result names its tool, it says which call it means.
-    return all(r.name is None or r.name == call.name for call, r in zip(calls, results, strict=True))
+    named = zip(client_calls(calls.message), answers.message.parts, strict=False)
+    return all(type(r) is ToolResult and (r.name is None or r.name == call.name) for call, r in named)
+
+
+def is_paired(rows: Rows) -> bool:
+    """Whether every call has its one result right behind it and no result is left over."""
+    waiting: Row | None = None
+    for row in rows:
+        role = row.message.role
+        if role == TOOL:
+            if waiting is None or not is_pair(waiting, row):
+                return False
+            waiting = None
+            continue
+        if waiting is not None:
+            return False
+        if role == ASSISTANT and (row.ids or (row.ids is None and ids_of(row))):
+            waiting = row
+    return waiting is None
 
 
 def pair_results(rows: Rows, run: Run) -> Rows:
@@ -134,8 +150,11 @@ class _Pairing:
         self.rows = rows
         self.run = run
         self.slots: dict[int, list[_Slot]] = {}
-        self.newest: dict[str, _Group] = {}
-        """By call id: the calls of the newest message that used it."""
+        self.newest: dict[str, _Group | int] = {}
+        """By call id: the calls of the newest message that used it, or the place of that message while its
+        calls and results are a healthy pair that nobody asked for."""
+        self.healthy: set[int] = set()
+        """Places of messages whose results stand right behind them as they should."""
         self.early: list[tuple[int, Row, ToolResult]] = []
         """Results that stand before any call of theirs, since the last message of the assistant."""
         self.notices: dict[int, list[Row]] = {}
@@ -145,11 +164,22 @@ class _Pairing:
         """The calls of the newest message of the assistant, whatever their ids."""
 
     def rebuild(self) -> Rows:
-        for i, row in enumerate(self.rows):
+        rows, healthy, newest = self.rows, self.healthy, self.newest
+        count = len(rows)
+        for i, row in enumerate(rows):
             role = row.message.role
             if role == ASSISTANT:
-                self._meet_calls(i, row)
+                ids = ids_of(row)
+                if ids and i + 1 < count and not self.early and self._is_healthy(i):
+                    healthy.add(i)
+                    self.last_answer = i
+                    for call_id in ids:
+                        newest[call_id] = i
+                else:
+                    self._meet_calls(i, row)
             elif role == TOOL:
+                if i - 1 in healthy:
+                    continue
                 for part in row.message.parts:
                     if type(part) is ToolResult:
                         self._place(i, row, part)
@@ -159,6 +189,37 @@ class _Pairing:
         return self._emit()
 
     # -- reading
+
+    def _is_healthy(self, i: int) -> bool:
+        answers = self.rows[i + 1]
+        return answers.message.role == TOOL and is_pair(self.rows[i], answers)
+
+    def _group(self, call_id: str) -> _Group | None:
+        """The calls of the newest message that used this id."""
+        found = self.newest.get(call_id)
+        return self._open(found)[call_id] if isinstance(found, int) else found
+
+    def _open(self, i: int) -> dict[str, _Group]:
+        """Look into a healthy pair after all: its calls by id, each with its result."""
+        row, answers = self.rows[i], self.rows[i + 1]
+        groups: dict[str, _Group] = {}
+        slots: list[_Slot] = []
+        for call, result in zip(client_calls(row.message), answers.message.parts, strict=False):
+            slot = _Slot(i, call)
+            slots.append(slot)
+            groups.setdefault(call.id, _Group()).add(slot)
+            if type(result) is ToolResult:
+                self._fill(slot, i + 1, answers, result)
+        self.slots[i] = slots
+        self.newest.update(
+            {call_id: group for call_id, group in groups.items() if self.newest.get(call_id) == i}
+        )
+        return groups
+
+    def _latest_calls(self) -> _Group:
+        if self.last_answer in self.healthy:
+            return _Group()
+        return self._latest
 
     def _meet_calls(self, i: int, row: Row) -> None:
         self.last_answer = i
@@ -189,8 +250,8 @@ class _Pairing:
         self.early = []
 
     def _place(self, i: int, row: Row, result: ToolResult) -> None:
-        group = self.newest.get(result.tool_call_id)
-        if group is None and not result.tool_call_id and self._latest.next(result.name) is not None:
+        group = self._group(result.tool_call_id)
+        if group is None and not result.tool_call_id and self._latest_calls().next(result.name) is not None:
             group = self._latest  # a result without an id answers the calls before it in their order
         if group is None:
             if not self._note_earlier(i, row, result):
@@ -267,12 +328,14 @@ class _Pairing:
 
     def _emit(self) -> Rows:
         out: Rows = []
+        slots, healthy, notices = self.slots, self.healthy, self.notices
         for i, row in enumerate(self.rows):
-            if i in self.slots:
-                self._emit_calls(row, self.slots[i], out)
-            elif row.message.role != TOOL:
+            if i in slots:
+                self._emit_calls(row, slots[i], out)
+            elif row.message.role != TOOL or (i - 1 in healthy and i - 1 not in slots):
                 out.append(row)
-            out += self.notices.get(i, ())
+            if i in notices:
+                out += notices[i]
         return out
 
     def _emit_calls(self, row: Row, slots: list[_Slot], out: Rows) -> None:
@@ -390,7 +453,7 @@ def is_interrupted(result: ToolResult) -> bool:
             return any(_says_interrupted(piece) for piece in content if isinstance(piece, dict))
     if isinstance(content, dict):
         return _says_interrupted(content)
-    if type(content) is not str:
+    if type(content) is not str or not ("nterrupt" in content or "NTERRUPT" in content):
         return False
     stripped = content.strip() if len(content) < _MARKER_CHARS_MAX else content[-200:].strip()
     if stripped.endswith(_MARKERS) or (len(content) < _MARKER_CHARS_MAX and stripped.startswith(_MARKERS)):
@@ -429,7 +492,7 @@ def say_that_interrupted_is_unknown(rows: Rows, run: Run) -> Rows:
     Refined by the seed's own authors: stripping it makes the model forget that it acted, and act again.
     """
     out: Rows | None = None
-    for i, row in enumerate(rows):
+    for i, row in run.suspects(rows):
         if row.message.role != TOOL:
             continue
         parts = row.message.parts
@@ -475,11 +538,11 @@ def strip_unfinished_lookups(rows: Rows, run: Run) -> Rows:
     not forget what was done. A call that waits for a person is no unfinished lookup.
     """
     found: list[int] = []
-    for i in range(len(rows) - 1):
-        if rows[i].message.role != ASSISTANT or rows[i + 1].message.role != TOOL:
+    for k, row in run.suspects(rows):
+        i = k - 1
+        if row.message.role != TOOL or i < 0 or rows[i].message.role != ASSISTANT:
             continue
-        results = rows[i + 1].message.parts
-        for result in results:
+        for result in row.message.parts:
             if type(result) is not ToolResult or result.disposition != "unknown":
                 break
         else:

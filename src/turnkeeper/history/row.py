@@ -76,11 +76,18 @@ class EarlierCall(msgspec.Struct, frozen=True):
     result: ToolResult
 
 
-class Row(msgspec.Struct, frozen=True):
-    """A message on its way into the feed, and the stored messages that it stands for."""
+class Row(msgspec.Struct, eq=False):
+    """A message on its way into the feed, and the stored messages that it stands for.
+
+    `plain` is the mark of the fast look (`history/look.py`): no rule that looks at single rows would change it.
+    `ids` are its calls' ids, or for a tool row the ids that its results answer, once they were read.
+    """
 
     message: Message
     sources: tuple[str, ...]
+    plain: bool = False
+    looked: bool = False
+    ids: list[str] | None = None
 
 
 Rows = list[Row]
@@ -89,7 +96,19 @@ Rows = list[Row]
 class Run:
     """One run of the rules over some rows: what they may know, and the changes they make."""
 
-    __slots__ = ("changes", "earlier", "expired", "opens", "options", "said_before", "stripped")
+    __slots__ = (
+        "_neighbours",
+        "_neighbours_of",
+        "_suspects",
+        "_suspects_of",
+        "changes",
+        "earlier",
+        "expired",
+        "opens",
+        "options",
+        "said_before",
+        "stripped",
+    )
 
     def __init__(
         self,
@@ -110,6 +129,32 @@ class Run:
         self.changes: list[Change] = []
         self.stripped: dict[str, EarlierCall] = {}
         """Calls that were left out: a late result of theirs is still known."""
+
+        self._suspects_of: Rows | None = None
+        self._suspects: list[tuple[int, Row]] = []
+        self._neighbours_of: Rows | None = None
+        self._neighbours: list[int] = []
+
+    def suspects(self, rows: Rows) -> list[tuple[int, Row]]:
+        """The rows, with their places, that the fast look did not find plain."""
+        if self._suspects_of is not rows:
+            self._suspects_of = rows
+            self._suspects = [(i, row) for i, row in enumerate(rows) if not row.plain]
+        return self._suspects
+
+    def neighbours(self, rows: Rows) -> list[int]:
+        """The places of rows that have the same role as the row before them."""
+        if self._neighbours_of is not rows:
+            self._neighbours_of = rows
+            last = ""
+            found: list[int] = []
+            for i, row in enumerate(rows):
+                role = row.message.role
+                if role == last:
+                    found.append(i)
+                last = role
+            self._neighbours = found
+        return self._neighbours
 
     def note(self, row: Row, rule: str, action: str, why: str) -> None:
         """Record a change for each stored message that `row` stands for; one that was added has none."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from turnkeeper.history.attempts import leave_out_leaks, set_attempts_aside
 from turnkeeper.history.confirmations import put_sentinels
+from turnkeeper.history.look import look
 from turnkeeper.history.pairing import (
     pair_results,
     say_that_interrupted_is_unknown,
@@ -61,12 +62,19 @@ PASSES_MAX: Final = 10
 """More passes than any history needs: each rule only ever removes what another may find."""
 
 
+def run_once(rows: Rows, run: Run, rules: tuple[Rule, ...] = RULES) -> Rows:
+    """One pass of `rules`; the very same list if none of them changed anything."""
+    look(rows, run)
+    for rule in rules:
+        rows = rule(rows, run)
+    return rows
+
+
 def settle(rows: Rows, run: Run, rules: tuple[Rule, ...] = RULES) -> Rows:
     """The fixed point of `rules` over `rows`: a whole pass in which no rule changed anything."""
     for _ in range(PASSES_MAX):
         before = rows
-        for rule in rules:
-            rows = rule(rows, run)
+        rows = run_once(rows, run, rules)
         if rows is before:
             break
     return rows

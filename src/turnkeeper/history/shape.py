@@ -57,7 +57,7 @@ def leave_out_what_is_only_shown(rows: Rows, run: Run) -> Rows:
     """
     found = [
         i
-        for i, row in enumerate(rows)
+        for i, row in run.suspects(rows)
         if row.message.role not in _FED or not (row.message.replay or row.message.role == ASSISTANT)
     ]
     if not found:
@@ -82,10 +82,9 @@ def keep_system_messages_first(rows: Rows, run: Run) -> Rows:
 
     Moving it to the front would change the bytes of everything that was sent after it.
     """
-    start = 0
-    while start < len(rows) and rows[start].message.role == SYSTEM and run.opens:
-        start += 1
-    found = [i for i in range(start, len(rows)) if rows[i].message.role == SYSTEM]
+    found = [i for i, row in run.suspects(rows) if row.message.role == SYSTEM]
+    if run.opens:
+        found = [i for k, i in enumerate(found) if i != k]
     if not found:
         return rows
     changed = list(rows)
@@ -120,7 +119,7 @@ def put_parts_in_their_place(rows: Rows, run: Run) -> Rows:
     """
     found = [
         i
-        for i, row in enumerate(rows)
+        for i, row in run.suspects(rows)
         for part in row.message.parts
         if type(part) not in _ALLOWED[row.message.role] or (type(part) is ToolResult and part.server_side)
     ]
@@ -264,7 +263,7 @@ def keep_server_calls_answered(rows: Rows, run: Run) -> Rows:
     its provider could have finished it.
     """
     out: Rows | None = None
-    for i, row in enumerate(rows):
+    for i, row in run.suspects(rows):
         parts = row.message.parts
         if row.message.role != ASSISTANT or not [1 for p in parts if type(p) is ToolCall and p.server_side]:
             continue
@@ -304,7 +303,7 @@ def keep_one_summary(rows: Rows, run: Run) -> Rows:
     (github.com/mistralai/mistral-vibe/issues/221).
     """
     found = [
-        i for i, row in enumerate(rows) if row.message.provenance == SUMMARY and row.message.role == USER
+        i for i, row in run.suspects(rows) if row.message.provenance == SUMMARY and row.message.role == USER
     ]
     if len(found) < 2:
         return rows
@@ -322,8 +321,8 @@ def merge_neighbours(rows: Rows, run: Run) -> Rows:
 
     An answer to a later request does not join a message whose calls are open: their results come between.
     """
-    for i in range(1, len(rows)):
-        if rows[i].message.role == rows[i - 1].message.role and not _stands_apart(rows[i - 1], rows[i]):
+    for i in run.neighbours(rows):
+        if not _stands_apart(rows[i - 1], rows[i]):
             break
     else:
         return rows
@@ -387,17 +386,17 @@ def feed_repeated_request_once(rows: Rows, run: Run) -> Rows:
     verbatim repeat is a new request. Neighbours count wherever they stand, so that a feed does not change
     when the answer comes: what was sent once stays once.
     """
-    out: Rows | None = None
-    for i in range(1, len(rows)):
-        row, last = rows[i], rows[i - 1]
-        if row.message.role != USER or last.message.role != USER or not _is_repeat(last.message, row.message):
-            if out is not None:
-                out.append(row)
+    repeats: set[int] = set()
+    for i in run.neighbours(rows):
+        if rows[i].message.role != USER:
             continue
-        if out is None:
-            out = rows[:i]
-        run.note(row, "trailing_duplicate", DROPPED, "the same words stand before it, unanswered")
-    return rows if out is None else out
+        before = i - 1
+        while before in repeats:
+            before -= 1
+        if _is_repeat(rows[before].message, rows[i].message):
+            repeats.add(i)
+            run.note(rows[i], "trailing_duplicate", DROPPED, "the same words stand before it, unanswered")
+    return [row for i, row in enumerate(rows) if i not in repeats] if repeats else rows
 
 
 def _is_repeat(first: Message, second: Message) -> bool:
@@ -434,7 +433,7 @@ def put_calls_last(rows: Rows, run: Run) -> Rows:
     Reasoning between two calls stays where it is: its provider wants it back in its place (A15).
     """
     out: Rows | None = None
-    for i, row in enumerate(rows):
+    for i, row in run.suspects(rows):
         if row.message.role != ASSISTANT:
             continue
         parts = row.message.parts
@@ -471,7 +470,7 @@ def fill_or_drop_the_empty(rows: Rows, run: Run) -> Rows:
     """
     out: Rows | None = None
     done = 0
-    for i, row in enumerate(rows):
+    for i, row in run.suspects(rows):
         new: Row | None = row
         if row.message.role == TOOL:
             if not row.message.parts:

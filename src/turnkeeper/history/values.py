@@ -70,7 +70,7 @@ def _repaired(value: Json) -> Json:
 def keep_text_well_formed(rows: Rows, run: Run) -> Rows:
     """Lone surrogates and NUL make a body that is no JSON, and one such row bricks the session (A23, 1g.9)."""
     out: Rows | None = None
-    for i, row in enumerate(rows):
+    for i, row in run.suspects(rows):
         for part in row.message.parts:
             if not _is_well_formed(part):
                 break
@@ -163,7 +163,7 @@ def make_arguments_objects(rows: Rows, run: Run) -> Rows:
     Absent, cut, non-object and bottomless ones become an empty object: a guess would be replayed for ever.
     """
     out: Rows | None = None
-    for i, row in enumerate(rows):
+    for i, row in run.suspects(rows):
         if row.message.role != ASSISTANT:
             continue
         for part in row.message.parts:
@@ -200,7 +200,7 @@ def name_every_call(rows: Rows, run: Run) -> Rows:
     Control tokens that leaked into a name are cut off (github.com/movieclaw/movieclaw/issues/224).
     """
     out: Rows | None = None
-    for i, row in enumerate(rows):
+    for i, row in run.suspects(rows):
         if row.message.role != ASSISTANT:
             continue
         if not [1 for p in row.message.parts if type(p) is ToolCall and _is_odd(p.name)]:

@@ -196,15 +196,21 @@ class Encoder:
         self._ids.open_batch()
         bound = is_bound_here(message, self._origin)
         blocks: list[Block] = []
+        called = False
+        plain = True  # words, then calls: in the provider's order as they are
         for part in message.parts:
             if type(part) is Text:
                 if not blank(part.text):
                     blocks.append(self._bound_text(part) if bound else self._text(part))
-            elif type(part) is ToolCall:
-                if part.server_side:
-                    self._add_bound_block(message, part, blocks, bound=bound, what="server_tool")
-                else:
-                    blocks.append(self._call(message, part, bound=bound))
+                    plain = plain and not called
+                continue
+            if type(part) is ToolCall and not part.server_side:
+                blocks.append(self._call(message, part, bound=bound))
+                called = True
+                continue
+            plain = False
+            if type(part) is ToolCall:
+                self._add_bound_block(message, part, blocks, bound=bound, what="server_tool")
             elif type(part) is Thinking:
                 self._add_thinking(message, part, blocks, bound=bound)
             elif type(part) is Attachment:
@@ -214,9 +220,12 @@ class Encoder:
             else:
                 what = "server_tool" if type(part) is ToolResult else "opaque"
                 self._add_bound_block(message, part, blocks, bound=bound, what=what)
-        blocks = self._whole_units(message, blocks)
-        if any(block["type"] not in _THINKING for block in blocks):
-            self._push("assistant", blocks)  # thinking alone is no message (A19)
+        if not plain:
+            blocks = self._whole_units(message, blocks)
+            if all(block["type"] in _THINKING for block in blocks):
+                return  # thinking alone is no message (A19)
+        if blocks:
+            self._push("assistant", blocks)
 
     def _call(self, message: Message, part: ToolCall, *, bound: bool) -> Block:
         wire = self._ids.call(part.id)
