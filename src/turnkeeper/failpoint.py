@@ -27,6 +27,9 @@ NAMES: tuple[str, ...] = (
     "agent.after_intent_commit",
     "agent.before_outcome_commit",
     "agent.after_outcome_commit",
+    "retained.before_paste",
+    "retained.after_paste",
+    "retained.after_enter",
     "store.before_commit",
     "store.after_commit",
 )

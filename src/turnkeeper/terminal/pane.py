@@ -63,7 +63,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     columns: int = 0
     rows: int = 0
     attached: int = 0
-    """People who have this terminal open, ourselves not counted."""
+    """People who have this terminal open and can type, ourselves not counted."""
 
     @property
     def alive(self) -> bool:
@@ -124,6 +124,10 @@ class Pane(Protocol):
 
     async def press(self, *keys: str) -> None:
         """Press keys by tmux's names (Enter, Escape, C-u, Down) or single characters; leaves modes first."""
+        ...
+
+    async def type_bytes(self, data: bytes) -> None:
+        """What a person who took the terminal over types, byte for byte; nothing is cleaned. Raises as `press`."""
         ...
 
     async def resize(self, columns: int, rows: int) -> None:

@@ -98,3 +98,14 @@ def memory_bytes(pid: int, began: float, mark: str) -> int:
         with contextlib.suppress(psutil.Error):
             total += process.memory_info().rss
     return total
+
+
+def open_files(pid: int) -> set[str]:
+    """The regular files that a process and its descendants have open; nothing if that may not be seen."""
+    found: set[str] = set()
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                found.update(file.path for file in process.open_files())
+    return found

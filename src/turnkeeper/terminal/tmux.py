@@ -227,7 +227,7 @@ class TmuxPane:
         try:
             lines = await self._server.ask(
                 "list-panes", "-a", "-f", f"#{{==:#{{pane_id}},{pane_id}}}", "-F", LOOK,
-                ";", "list-clients", "-F", "client|#{client_control_mode}",
+                ";", "list-clients", "-F", "client|#{client_control_mode}#{client_readonly}",
                 blocks=2,
             )  # fmt: skip
         except PaneGone:
@@ -251,7 +251,7 @@ class TmuxPane:
             alternate=alternate == "1",
             columns=int(columns),
             rows=int(rows),
-            attached=sum(line == "client|0" for line in lines),
+            attached=sum(line == "client|00" for line in lines),
         )
 
     async def screen(self) -> Screen:

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from turnkeeper.conversation.turns import Failure
 from turnkeeper.retained.machine import Item, Known, State, Timing, TurnPhase, begin, step, wake_at
 from turnkeeper.retained.machine import effects as e
 from turnkeeper.retained.machine import inputs as i
+from turnkeeper.retained.machine.known import noted
 from turnkeeper.retained.machine.matching import squash
 from turnkeeper.retained.machine.state import SLOW_SECONDS, look_at
 from turnkeeper.retained.signs import Block, BlockKind, Composer, Menu, Reading, Sign, SignKind
@@ -686,24 +686,9 @@ class Run:
         world.queue = [*returned, *world.queue]
 
 
-def noted(known: Known, what: str) -> Known:
-    """What a durable note adds to what is known of a delivery."""
-    if what == "paste":
-        return replace(known, pastes=known.pastes + 1, tried=True)
-    if what == "enter":
-        return replace(known, enters=known.enters + 1)
-    if what == "repaste":
-        return replace(known, redone=True)
-    if what in {"took_back", "recall"}:
-        return replace(known, handed=False, enters=0)
-    if what == "relaunch":
-        return replace(known, handed=False, pastes=0, enters=0)
-    return known
-
-
 def simulate(seed: int, faults: Faults | None = None) -> list[str]:
     """What one seed breaks: nothing, one hopes."""
     return World(seed, faults).run()
 
 
-__all__ = ["Failure", "Faults", "Run", "World", "draw_faults", "noted", "simulate"]
+__all__ = ["Faults", "Run", "World", "draw_faults", "simulate"]

@@ -335,8 +335,9 @@ def sessions_since(where: Roots, cwd: str, since: float) -> list[Found]:
     slug = format_claude.slug(cwd)
     return [
         Found(path.stem, path)
-        for path in format_claude.listing(where)
-        if path.parent.name == slug and path.stat().st_mtime >= since
+        for root in format_claude.roots(where)
+        for path in sorted((root / "projects" / slug).glob("*.jsonl"))
+        if path.stat().st_mtime >= since
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -169,7 +170,7 @@ def _response(payload: dict[str, Any], offset: int, memory: Memory) -> list[Sign
         return [
             Sign(
                 kind=SignKind.CALLED,
-                native_id=str(payload.get("id") or call),
+                native_id=str(payload.get("id") or f"{call}:call"),
                 call_id=call,
                 name=str(payload.get("name") or kind),
                 arguments=_arguments(raw),
@@ -279,20 +280,31 @@ def locate(native_id: str, where: Roots, cwd: str) -> Path | None:
 
 
 def sessions_since(where: Roots, cwd: str, since: float) -> list[Found]:
-    """Threads of the folder whose rollouts began since then."""
+    """Threads of the folder that began since then; only the folders of those days are looked into."""
     found: list[Found] = []
-    for path in format_codex.listing(where):
-        if path.suffix != ".jsonl" or path.stat().st_mtime < since:
-            continue
-        with path.open("rb") as file:
-            head = file.readline()
-        try:
-            payload = msgspec.json.decode(head).get("payload") or {}
-        except msgspec.DecodeError:
-            continue
-        if payload.get("cwd") == cwd and payload.get("id"):
-            found.append(Found(str(payload["id"]), path))
+    first = f"{datetime.fromtimestamp(since, UTC).date() - timedelta(days=1):%Y/%m/%d}"
+    for root in format_codex.roots(where):
+        sessions = root / "sessions"
+        for folder in sorted(sessions.glob("*/*/*")):
+            if folder.relative_to(sessions).as_posix() < first:
+                continue
+            for path in sorted(folder.glob("rollout-*.jsonl")):
+                thread = _thread_of(path, since)
+                if thread is not None and thread[1] == cwd:
+                    found.append(Found(thread[0], path))
     return found
+
+
+def _thread_of(path: Path, since: float) -> tuple[str, str] | None:
+    """(thread, folder) of a rollout that began since then."""
+    try:
+        with path.open("rb") as file:
+            meta = msgspec.json.decode(file.readline())
+        payload = meta.get("payload") or {}
+        began = datetime.fromisoformat(payload.get("timestamp") or meta["timestamp"]).timestamp()
+    except (OSError, msgspec.DecodeError, KeyError, ValueError):
+        return None
+    return (str(payload.get("id")), str(payload.get("cwd"))) if began >= since else None
 
 
 def lost_session(words: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -223,17 +224,17 @@ def locate(native_id: str, where: Roots, cwd: str) -> Path | None:
 def sessions_since(where: Roots, cwd: str, since: float) -> list[Found]:
     """Sessions of the folder that began since then."""
     found: list[Found] = []
-    for path in format_pi.listing(where):
-        if path.stat().st_mtime < since:
-            continue
-        with path.open("rb") as file:
-            head = file.readline()
-        try:
-            row = msgspec.json.decode(head)
-        except msgspec.DecodeError:
-            continue
-        if row.get("cwd") == cwd and row.get("id"):
-            found.append(Found(str(row["id"]), path))
+    slug = "--" + re.sub(r"[/\\:]", "-", cwd.lstrip("/")) + "--"
+    for root in format_pi.roots(where):
+        for path in sorted((root / "sessions" / slug).glob("*.jsonl")):
+            try:
+                with path.open("rb") as file:
+                    row = msgspec.json.decode(file.readline())
+                began = datetime.fromisoformat(row["timestamp"]).timestamp()
+            except (OSError, msgspec.DecodeError, KeyError, ValueError):
+                continue
+            if began >= since and row.get("cwd") == cwd:
+                found.append(Found(str(row["id"]), path))
     return found
 
 

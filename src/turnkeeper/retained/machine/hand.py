@@ -266,6 +266,9 @@ def ask_screen(state: State, told: i.Seen, now: float, effects: Effects) -> Stat
         evidence = {"via": "composer", "pastes": item.pastes, "enters": item.enters}
         if item.own:
             effects.append(e.Receipt(state="accepted", evidence=evidence))
+            if item.command:
+                # Most commands leave no record: that it left the composer is all there will be.
+                return replace(state, phase=TurnPhase.WORKING, hand=None, idle_since=None)
         else:
             effects.append(e.HandOver(turn_id=item.turn_id, evidence=evidence))
             return replace(state, hand=None)
@@ -286,9 +289,11 @@ def ask_time(state: State, told: i.Tick, now: float, effects: Effects) -> State:
     timing = state.timing
     if not item.own:
         return state if since < timing.unsubmitted_seconds else _give_up(state, item)
-    if hand.blocked or hand.busy or (item.accepted and (item.command or not state.readable)):
-        # What stands in front of it, or the CLI's own work, has a wait of its own; so has a silent CLI.
+    if hand.blocked or hand.busy:
+        # What stands in front of it, or the CLI's own work, has a wait of its own.
         return state
+    if item.accepted and not state.readable:
+        return _no_record(state, item, now, effects) if since >= timing.unsubmitted_seconds else state
     if item.queued:
         return _recall(state, hand, item, now, effects) if since >= timing.unsubmitted_seconds else state
     if since >= timing.unsubmitted_seconds:
@@ -316,6 +321,18 @@ def _recall(state: State, hand: Hand, item: Item, now: float, effects: Effects) 
         state.with_item(back),
         replace(hand, phase=HandPhase.CLEARING, since=now, looks=0, clears=0, recalled=True),
     )
+
+
+def _no_record(state: State, item: Item, now: float, effects: Effects) -> State:
+    """The CLI took it and is idle, and there is no transcript that could say what became of it."""
+    seconds = state.timing.unsubmitted_seconds
+    evidence = {"via": "composer", "silent_seconds": seconds}
+    effects.append(e.Receipt(state="uncertain", evidence=evidence))
+    sentence = (
+        f"The CLI took this message, but no transcript of it could be read within {seconds:g} s; whether it was "
+        "answered is not known. Look before you repeat it."
+    )
+    return fail(state, failure("uncertain", sentence, retryable=True, seconds=seconds), now, effects)
 
 
 def _not_submitted(state: State, item: Item, now: float, effects: Effects) -> State:

@@ -25,6 +25,9 @@ class Opened(Input, frozen=True, kw_only=True):
     fresh: bool = False
     """It was launched just now: its composer must be seen twice."""
     last_work_at: float = 0.0
+    text: str | None = None
+    """What is to be pasted, if that is more than the submission's words (a continuity notice, instructions)."""
+    key: str | None = None
 
 
 class CannotOpen(Input, frozen=True, kw_only=True):

@@ -1,0 +1,329 @@
+"""The runner of retained agents: gives turns to CLIs in panes, and watches them between turns.
+
+It is a Runner like any other (port.runner): the lane cannot tell it from a model agent. Between turns it reads what
+comes late, sees what a person types at the terminal, and closes panes that nobody has used for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from turnkeeper.conversation.events import Draft
+from turnkeeper.conversation.turns import Failure, Request, Turn
+from turnkeeper.errors import (
+    BadInput,
+    Conflict,
+    Forbidden,
+    NotFound,
+    ReadsAsCommand,
+    TerminalError,
+    TerminalTrouble,
+)
+from turnkeeper.port.clock import Clock, Ids
+from turnkeeper.port.runner import FailedWith, Outcome, TurnPort
+from turnkeeper.retained.adapter import Adapter
+from turnkeeper.retained.adapters import adapter_named
+from turnkeeper.retained.config import RetainedConfig, bypasses
+from turnkeeper.retained.journal import words
+from turnkeeper.retained.keepsake import Keepsakes
+from turnkeeper.retained.run import Run, settle_foreign
+from turnkeeper.retained.session import Desk, Session
+from turnkeeper.retained.signs import SignKind
+from turnkeeper.terminal import processes
+from turnkeeper.terminal.pane import Frame, Terminal
+
+WATCH_SECONDS = 1.0
+"""How often the transcripts of idle CLIs are asked."""
+TRUSTED_PRODUCERS = frozenset({"api", "page", "cli", "chat"})
+
+
+class RetainedRunner:
+    """Carries out the turns of one retained agent."""
+
+    def __init__(
+        self,
+        config: RetainedConfig,
+        terminal: Terminal,
+        keepsakes: Keepsakes,
+        clock: Clock,
+        ids: Ids,
+        folder: Path,
+        *,
+        desk: Desk | None = None,
+    ) -> None:
+        self.config = config
+        self.adapter: Adapter = adapter_named(config.cli)
+        self.terminal = terminal
+        self.desk = desk
+        self._keepsakes = keepsakes
+        self._clock = clock
+        self._ids = ids
+        self._folder = folder
+        self._sessions: dict[str, Session] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._closing = False
+
+    # -- the Runner protocol
+
+    async def run(self, turn: TurnPort) -> Outcome:
+        """Carry out the offered turn."""
+        offer = turn.offer
+        refusal = self._refusal(offer.request)
+        if refusal is not None:
+            why = Failure(kind="policy", retryable=False, sentence=refusal.sentence)
+            return FailedWith(failure=why)
+        session = await self.session(offer.conversation.conversation_id)
+        async with session.lock:
+            session.running = offer.turn.turn_id
+            try:
+                return await Run(session, turn, self.desk).carry_out()
+            finally:
+                session.running = None
+                self._begin_watch()
+
+    async def outlived(self, turn: Turn) -> bool:
+        """Whether the CLI that carries out this turn outlived the server."""
+        session = await self.session(turn.conversation_id)
+        if session.keep.turn_id != turn.turn_id:
+            return False
+        try:
+            return await session.alive()
+        except TerminalError:
+            return False
+
+    def vet(self, request: Request) -> None:
+        """Refuse what this CLI cannot be given. Raises ReadsAsCommand, BadInput, Forbidden."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            raise refusal
+        text = words(request.parts)
+        if request.options.get("as_command"):
+            name = text.strip().split(maxsplit=1)[0] if text.strip() else ""
+            if name not in self.adapter.COMMANDS:
+                allowed = ", ".join(sorted(self.adapter.COMMANDS))
+                raise BadInput(
+                    f"The command {name!r} may not be sent to {self.adapter.NAME}; allowed are {allowed}."
+                )
+        elif self.adapter.reads_as_command(text):
+            raise ReadsAsCommand(agent=self.config.agent)
+
+    def _refusal(self, request: Request) -> Forbidden | None:
+        """Turns of machines never reach a CLI that asks nobody, unless the config names the pair (DESIGN 7)."""
+        producer = request.producer
+        if request.principal.kind != "producer" and producer in TRUSTED_PRODUCERS:
+            return None
+        if producer in self.config.producers or not bypasses(self.config, self.adapter):
+            return None
+        return Forbidden(
+            f"The agent {self.config.agent} asks for no permissions; turns of {producer} reach it only if its "
+            "`producers` name it."
+        )
+
+    async def close(self) -> None:
+        """Stop watching, let go of the terminal; panes live on."""
+        self._closing = True
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        for session in self._sessions.values():
+            await session.save()
+        await self.terminal.close()
+
+    # -- what else can be asked of it
+
+    async def session(self, conversation_id: str) -> Session:
+        """The conversation's CLI, loaded if need be."""
+        found = self._sessions.get(conversation_id)
+        if found is None:
+            found = await Session.load(
+                conversation_id,
+                self.config,
+                self.adapter,
+                self.terminal,
+                self._keepsakes,
+                self._clock,
+                self._ids,
+                self._folder,
+            )
+            found = self._sessions.setdefault(conversation_id, found)
+        return found
+
+    async def state(self, conversation_id: str) -> dict[str, Any]:
+        """What its CLI does now: the same reading that deliveries go by."""
+        session = await self.session(conversation_id)
+        if self._clock.now() - session.looked_at >= WATCH_SECONDS:
+            with contextlib.suppress(TerminalTrouble):
+                await session.observe()
+        look, reading, keep = session.look, session.reading, session.keep
+        state = "none" if keep.pane is None else "unknown"
+        if look is not None and keep.pane is not None:
+            state = "ended" if not look.alive else "starting"
+        if reading is not None:
+            composer = reading.composer.value != "absent"
+            state = "busy" if reading.busy else "idle" if composer else "starting"
+            if reading.block is not None:
+                state = "blocked"
+        block = reading.block if reading is not None else None
+        return {
+            "conversation_id": session.conversation_id,
+            "agent": self.config.agent,
+            "cli": self.adapter.NAME,
+            "state": state,
+            "blocked_by": None if block is None else {"kind": block.kind.value, "sentence": block.sentence},
+            "busy_source": None if reading is None else reading.busy_source or None,
+            "native_session": keep.native_id,
+            "sessions": list(keep.chain),
+            "why": keep.why or None,
+            "pid": None if keep.pane is None else keep.pane.pid,
+            "pane": None if keep.pane is None else keep.pane.pane_id,
+            "turn_id": session.running,
+            "idle_since": session.active_at if state == "idle" and session.running is None else None,
+            "taken_over_by": session.owner,
+            "exit": None if look is None or look.alive else look.sentence,
+        }
+
+    async def sessions(self) -> list[dict[str, Any]]:
+        """All CLIs of this agent that are known here, with their memory."""
+        found: list[dict[str, Any]] = []
+        for conversation_id, session in list(self._sessions.items()):
+            state = await self.state(conversation_id)
+            pane = session.keep.pane
+            memory = 0
+            if pane is not None:
+                memory = await asyncio.to_thread(processes.memory_bytes, pane.pid, pane.started, pane.mark)
+            found.append({**state, "memory_bytes": memory})
+        return found
+
+    async def snapshot(self, conversation_id: str) -> str:
+        """The screen as text. Raises NotFound."""
+        session = await self._with_pane(conversation_id)
+        assert session.pane is not None
+        return (await session.pane.screen()).text
+
+    async def view(self, conversation_id: str) -> AsyncIterator[Frame]:
+        """The screen, live. Raises NotFound."""
+        session = await self._with_pane(conversation_id)
+        assert session.pane is not None
+        async for frame in session.pane.view():
+            yield frame
+
+    async def type_bytes(self, conversation_id: str, data: bytes, who: str) -> None:
+        """What a person types who has taken the terminal over. Raises Conflict for anybody else."""
+        session = await self._with_pane(conversation_id)
+        if session.owner != who:
+            raise Conflict("You have not taken this terminal over.")
+        assert session.pane is not None
+        await session.pane.type_bytes(data)
+
+    async def take_over(self, conversation_id: str, who: str | None, *, force: bool = False) -> None:
+        """Give the keyboard to one person (None: back to the queue). Raises Conflict if another has it."""
+        session = await self.session(conversation_id)
+        if who is not None and session.owner not in (None, who) and not force:
+            raise Conflict(f"{session.owner} has taken this terminal over.")
+        session.owner = who
+
+    async def interrupt(self, conversation_id: str) -> bool:
+        """Press the CLI's key for stopping, if it is busy now; whether it was."""
+        session = await self._with_pane(conversation_id)
+        _, reading = await session.observe()
+        if reading is None or not reading.busy:
+            return False
+        assert session.pane is not None
+        await session.pane.press(*self.adapter.INTERRUPT_KEYS)
+        return True
+
+    async def restart(self, conversation_id: str) -> None:
+        """End the CLI; the next turn resumes its session. A turn that runs sees its pane die."""
+        session = await self.session(conversation_id)
+        await session.close_pane()
+        await session.save()
+
+    async def end(self, conversation_id: str) -> None:
+        """The conversation is over: end its CLI with all it started, and its terminal."""
+        session = await self.session(conversation_id)
+        await session.close_pane()
+        await session.save()
+        with contextlib.suppress(TerminalError):
+            await self.terminal.close_place(conversation_id)
+        self._sessions.pop(conversation_id, None)
+
+    async def adopt(
+        self,
+        conversation_id: str,
+        *,
+        socket: str = "",
+        pane: str | None = None,
+        session_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Go on with a CLI, or with a native session, that a person began by hand. Raises CannotStart, Conflict."""
+        session = await self.session(conversation_id)
+        if session.lock.locked():
+            raise Conflict("A turn runs in this conversation; adopt when it has ended.")
+        async with session.lock:
+            if pane is not None:
+                found = await self.terminal.adopt(socket, pane, f"{conversation_id}.adopted")
+                bound = await session.adopt(found, session_id)
+            else:
+                assert session_id is not None
+                await session.close_pane()
+                bound = await session.switch(session_id)
+                session.keep.spoken = True
+                session.keep.role, session.keep.definition = self.config.role_key, self.config.definition_key
+                session.keep.cwd, session.keep.cli = self.config.cwd, self.adapter.NAME
+                session._skip_to_end() if session.tape.path is not None else None  # noqa: SLF001
+                await session.save()
+        if self.desk is not None:
+            await self.desk.append(conversation_id, Draft(bound, actor="runner"))
+        return await self.state(conversation_id)
+
+    async def _with_pane(self, conversation_id: str) -> Session:
+        session = await self.session(conversation_id)
+        if await session.find() is None:
+            raise NotFound(what="terminal")
+        return session
+
+    # -- between turns
+
+    def _begin_watch(self) -> None:
+        if self._watch is None and not self._closing:
+            self._watch = asyncio.ensure_future(self._watching())
+
+    async def _watching(self) -> None:
+        while True:
+            await self._clock.sleep(WATCH_SECONDS)
+            for session in list(self._sessions.values()):
+                if not session.lock.locked():
+                    async with session.lock:
+                        await self._watch_one(session)
+
+    async def _watch_one(self, session: Session) -> None:
+        now = self._clock.now()
+        signs = await session.signs()
+        for index, sign in enumerate(signs):
+            if sign.kind is SignKind.TAKEN and sign.text in session.handed.values():
+                # Its turn is the next to run: what follows belongs to it.
+                session.pending = [*signs[index:], *session.pending]
+                break
+            if self.desk is not None:
+                await settle_foreign(session, self.desk, sign, now)
+            session.active_at = now
+        if signs:
+            await session.save()
+        timing = self.config.timing
+        if session.keep.pane is not None and now - session.looked_at >= timing.pane_check_seconds:
+            with contextlib.suppress(TerminalTrouble):
+                _, reading = await session.observe()
+                if reading is not None and reading.busy:
+                    session.active_at = now
+        idle = self.config.idle_seconds
+        reapable = session.keep.pane is not None and not session.keep.pane.adopted and session.owner is None
+        if idle is not None and reapable and now - session.active_at >= idle:
+            await session.close_pane()
+            await session.save()
+            with contextlib.suppress(TerminalError):
+                await self.terminal.close_place(session.conversation_id)

@@ -1,0 +1,519 @@
+"""One conversation's CLI: its native session, its pane, its transcript, and what is remembered of them.
+
+Which native session a turn goes to is decided here. The same role goes on in the same native session, whatever changed
+in instructions, tools, model or deploy; a process that was launched with something older gets no new input and is
+launched again on the same session. Only another role, or a session that is really gone, begins a new one, with the
+reason shown and a continuity notice (seed 002, 2026-09-24).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from turnkeeper.conversation.events import Draft, SessionBound
+from turnkeeper.conversation.messages import Message
+from turnkeeper.conversation.turns import Failure
+from turnkeeper.errors import CannotStart, PaneGone, TerminalError, TerminalTrouble
+from turnkeeper.port.clock import Clock, Ids
+from turnkeeper.retained.adapter import FRESH, INLINE, Adapter, Plan
+from turnkeeper.retained.config import RetainedConfig, environment
+from turnkeeper.retained.keepsake import PAST_MAX, Keepsake, Keepsakes, name_of, remember
+from turnkeeper.retained.machine.matching import squash
+from turnkeeper.retained.notice import continuity, inline_instructions
+from turnkeeper.retained.signs import Reading, Sign, SignKind
+from turnkeeper.retained.tape import Tape
+from turnkeeper.terminal import processes
+from turnkeeper.terminal.pane import Launch, Look, Pane, Terminal
+from turnkeeper.transcript.place import Roots
+from turnkeeper.transcript.source import Unreadable
+from turnkeeper.transcript.tail import at_end
+
+LOCATE_SECONDS = 0.3
+"""How often a transcript that is not there yet is looked for."""
+LAST_WORDS_CHARS = 300
+JOURNALED = frozenset({SignKind.TAKEN, SignKind.SAID, SignKind.THOUGHT, SignKind.CALLED, SignKind.RETURNED})
+"""Signs that are passed over when their row was journaled before; ends are never."""
+
+
+class Desk(Protocol):
+    """What happens to a conversation outside any running turn."""
+
+    async def append(self, conversation_id: str, *drafts: Draft) -> object:
+        """Journal something that no lane cares for."""
+        ...
+
+    async def late_answer(self, conversation_id: str, turn_id: str, text: str, state: str) -> None:
+        """An answer came to a turn that has ended."""
+        ...
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """A pane that can be given a text. `prefix` goes in front of it; `bound` is to be journaled."""
+
+    fresh: bool
+    prefix: str = ""
+    bound: SessionBound | None = None
+    instructions: str = ""
+    """Marker of instructions that travel in `prefix`."""
+
+
+class CannotOpenPane(Exception):
+    """There is no pane and there will be none; `failure` says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.sentence)
+
+
+class Session:
+    """A conversation's CLI. `lock` is held by who works with it: one turn, or the watch between turns."""
+
+    def __init__(
+        self,
+        conversation_id: str,
+        config: RetainedConfig,
+        adapter: Adapter,
+        terminal: Terminal,
+        keepsakes: Keepsakes,
+        clock: Clock,
+        ids: Ids,
+        folder: Path,
+        keep: Keepsake,
+    ) -> None:
+        self.conversation_id = conversation_id
+        self.config = config
+        self.adapter = adapter
+        self.terminal = terminal
+        self.clock = clock
+        self.ids = ids
+        self.folder = folder / conversation_id
+        self.keep = keep
+        self.lock = asyncio.Lock()
+        self.pane: Pane | None = None
+        self.pending: list[Sign] = []
+        """Signs that belong to whoever runs next."""
+        self.handed: dict[str, str] = {}
+        """turn id -> key: texts in the CLI's own queue whose turns do not run yet."""
+        self.running: str | None = None
+        self.reading: Reading | None = None
+        self.look: Look | None = None
+        self.looked_at = 0.0
+        self.active_at = clock.now()
+        self.owner: str | None = None
+        """Who has taken the terminal over."""
+        self._keepsakes = keepsakes
+        self._saved = b""
+        env = environment(config, adapter)
+        self._env = env
+        self._where = Roots(home=Path(env.get("HOME", "/")), env=env)
+        path = Path(keep.transcript) if keep.transcript else None
+        self.tape = Tape(adapter, path, keep.cursor)
+        self._located_at = 0.0
+
+    @classmethod
+    async def load(
+        cls,
+        conversation_id: str,
+        config: RetainedConfig,
+        adapter: Adapter,
+        terminal: Terminal,
+        keepsakes: Keepsakes,
+        clock: Clock,
+        ids: Ids,
+        folder: Path,
+    ) -> Session:
+        """The session as it was remembered."""
+        value = await keepsakes.value(name_of(conversation_id))
+        keep = Keepsake(cli=adapter.NAME) if value is None else msgspec.json.decode(value, type=Keepsake)
+        return cls(conversation_id, config, adapter, terminal, keepsakes, clock, ids, folder, keep)
+
+    async def save(self, *, settled: bool = True) -> None:
+        """Remember durably. `settled` False: the transcript's cursor stays where it is."""
+        if settled and not self.pending:
+            self.keep.cursor = self.tape.cursor
+        value = msgspec.json.encode(self.keep)
+        if value != self._saved:
+            await self._keepsakes.put_value(name_of(self.conversation_id), value)
+            self._saved = value
+
+    # -- the pane
+
+    async def find(self) -> Pane | None:
+        """The pane of the keepsake, dead or alive, if it is still there. Raises TerminalTrouble."""
+        if self.pane is None and self.keep.pane is not None:
+            self.pane = await self.terminal.find(self.keep.pane)
+        return self.pane
+
+    async def alive(self) -> bool:
+        """Whether the CLI's process runs. Raises TerminalTrouble."""
+        pane = await self.find()
+        return pane is not None and (await pane.look()).alive
+
+    async def open(self, messages: Sequence[Message], *, delivered: bool) -> Opening:
+        """A pane that can be given a text: the one that runs, or a new process on the same native session.
+
+        `messages` is the dialogue before this turn. `delivered`: this turn's text is in the running process.
+        Raises CannotOpenPane, TerminalTrouble.
+        """
+        keep, config = self.keep, self.config
+        pane = await self.find()
+        look = None if pane is None else await pane.look()
+        same_role = keep.role in ("", config.role_key) and keep.cli == self.adapter.NAME
+        outdated = keep.definition != config.definition_key or not same_role
+        if look is not None and look.alive and (delivered or not outdated):
+            return Opening(fresh=False)
+        lost = False
+        if pane is not None and look is not None and not look.alive:
+            words = await self._last_words(pane)
+            lost = self.adapter.lost_session(words) and keep.lost != keep.native_id
+            if self.adapter.login_words(words):
+                raise CannotOpenPane(
+                    _failure("credentials", f"Nobody is signed in to {self.adapter.NAME}: {words}")
+                )
+        await self.close_pane()
+        return await self._launch(messages, same_role=same_role, lost=lost)
+
+    async def _launch(self, messages: Sequence[Message], *, same_role: bool, lost: bool) -> Opening:
+        keep, config, adapter = self.keep, self.config, self.adapter
+        resume = keep.native_id is not None and same_role and not lost
+        why, sentence = "resumed", "The same native session goes on."
+        drifted = bool(config.instructions) and keep.instructions != config.instructions_key
+        if keep.native_id is None:
+            why, sentence = "new", "The conversation's first native session."
+        elif not same_role:
+            why, sentence = "role", "Its role changed: a new native session begins."
+        elif lost or (keep.spoken and await self._missing()):
+            resume = False
+            why, sentence = "lost", f"The native session {keep.native_id} is gone: a new one begins."
+            keep.lost = keep.native_id
+        elif drifted and adapter.INSTRUCTIONS == FRESH:
+            resume = False
+            why, sentence = (
+                "reloaded",
+                "Its instructions changed and this CLI only reads them in a new session.",
+            )
+        elif keep.definition not in ("", config.definition_key):
+            why, sentence = (
+                "relaunched",
+                "Its configuration changed: launched anew on the same native session.",
+            )
+        previous = keep.native_id
+        if not resume:
+            self._begin_session(str(uuid.uuid4()) if adapter.CHOOSES_ID else None)
+        prefix, instructions = "", ""
+        if not resume and previous is not None:
+            prefix = continuity(messages, self.conversation_id, why)
+        by_launch = adapter.INSTRUCTIONS != INLINE or (adapter.CHOOSES_ID and not resume)
+        if config.instructions and keep.instructions != config.instructions_key:
+            if by_launch:
+                keep.instructions = config.instructions_key
+            else:
+                prefix = inline_instructions(config.instructions) + prefix
+                instructions = config.instructions_key
+        await self._start(resume)
+        bound = SessionBound(
+            cli=adapter.NAME,
+            native_id=keep.native_id,
+            why=why,
+            sentence=sentence,
+            previous=previous if previous != keep.native_id else None,
+            pane=None
+            if keep.pane is None
+            else {"id": keep.pane.pane_id, "pid": keep.pane.pid, "mark": keep.pane.mark},
+        )
+        keep.why = sentence
+        await self.save()
+        return Opening(fresh=True, prefix=prefix, bound=bound, instructions=instructions)
+
+    def _begin_session(self, native_id: str | None) -> None:
+        keep = self.keep
+        keep.native_id = native_id
+        keep.spoken = False
+        keep.instructions = ""
+        keep.transcript, keep.cursor = None, None
+        keep.unfinished, keep.answering = False, None
+        if native_id is not None:
+            keep.chain.append(native_id)
+        self.tape = Tape(self.adapter, None)
+        self.pending.clear()
+
+    async def _start(self, resume: bool) -> None:
+        """Start the CLI. Raises CannotOpenPane, TerminalTrouble."""
+        keep, config, adapter = self.keep, self.config, self.adapter
+        plan = Plan(
+            command=config.command,
+            args=config.args,
+            cwd=config.cwd,
+            session_id=keep.native_id,
+            resume=resume,
+            instructions=config.instructions,
+            model=config.model,
+            mcp=config.mcp,
+            folder=str(self.folder),
+            trust_cwd=config.trust_cwd,
+        )
+        command = adapter.command(plan)
+        now = self.clock.now()
+        try:
+            self._write_files(command.files)
+        except OSError as error:
+            raise CannotOpenPane(
+                _failure("disk", f"The CLI's files could not be written: {error}")
+            ) from error
+        launch = Launch(
+            argv=command.argv,
+            cwd=config.cwd,
+            env={**self._env, **command.env},
+            mark=f"{self.conversation_id}.{keep.launches + 1}.{uuid.uuid4().hex[:8]}",
+            columns=config.columns,
+            rows=config.rows,
+        )
+        try:
+            self.pane = await self.terminal.open(self.conversation_id, launch)
+        except CannotStart as refused:
+            raise CannotOpenPane(_failure("config", refused.sentence)) from refused
+        except TerminalTrouble:
+            raise
+        except TerminalError as refused:
+            raise CannotOpenPane(_failure("terminal", refused.sentence)) from refused
+        keep.pane = self.pane.identity
+        keep.launches += 1
+        keep.launched_at = now
+        keep.past = []
+        keep.role, keep.definition, keep.cwd = config.role_key, config.definition_key, config.cwd
+        keep.cli = adapter.NAME
+        self.handed.clear()
+        self.reading = self.look = None
+        if resume and self.tape.path is not None and self.tape.cursor is None:
+            self._skip_to_end()
+
+    def _write_files(self, files: dict[str, str]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name, text in files.items():
+            path = Path(name)
+            path.unlink(missing_ok=True)
+            path.touch(mode=0o600)
+            path.write_text(text)
+
+    def _skip_to_end(self) -> None:
+        assert self.tape.path is not None
+        try:
+            self.tape.cursor = at_end(self.tape.path)
+        except Unreadable:
+            self.tape.cursor = None
+
+    async def _missing(self) -> bool:
+        """Whether the file of a session that has spoken is nowhere."""
+        if self.tape.path is not None and self.tape.path.exists():
+            return False
+        keep = self.keep
+        assert keep.native_id is not None
+        found = self.adapter.locate(keep.native_id, self._where, keep.cwd or self.config.cwd)
+        if found is not None:
+            self.tape.path = found
+            keep.transcript = str(found)
+        return found is None
+
+    async def _last_words(self, pane: Pane) -> str:
+        try:
+            lines = [line.text for line in (await pane.screen()).lines if line.text.strip()]
+        except (PaneGone, TerminalTrouble):
+            return ""
+        lines = [line for line in lines if not line.startswith("Pane is dead")]
+        return " / ".join(lines[-6:])[-LAST_WORDS_CHARS:]
+
+    async def sentence_of(self, look: Look) -> str:
+        """How the program ended, with its last words."""
+        pane = self.pane
+        words = "" if pane is None or look.state == "gone" else await self._last_words(pane)
+        return f"{look.sentence} (last words: {words})" if words else look.sentence
+
+    async def close_pane(self) -> None:
+        """End the CLI with all it started, and what is left of its terminal."""
+        pane, self.pane = self.pane, None
+        keep = self.keep
+        if pane is not None:
+            await pane.stop(self.config.grace_seconds)
+        elif keep.pane is not None:
+            await self.terminal.reap(keep.pane, self.config.grace_seconds)
+        keep.pane = None
+        keep.past = []
+        self.handed.clear()
+        self.reading = self.look = None
+
+    async def adopt(self, pane: Pane, native_id: str | None) -> SessionBound:
+        """Go on with a CLI that a person started."""
+        keep = self.keep
+        previous = keep.native_id
+        await self.close_pane()
+        self._begin_session(native_id)
+        self.pane, keep.pane = pane, pane.identity
+        keep.launches += 1
+        keep.launched_at = self.clock.now()
+        keep.role, keep.definition = self.config.role_key, self.config.definition_key
+        keep.cwd, keep.cli = self.config.cwd, self.adapter.NAME
+        if native_id is not None:
+            keep.spoken = True
+            await self._missing()
+            if self.tape.path is not None:
+                self._skip_to_end()
+        keep.why = "A CLI that was started by hand."
+        await self.save()
+        return SessionBound(
+            cli=self.adapter.NAME,
+            native_id=native_id,
+            why="adopted",
+            sentence=keep.why,
+            previous=previous,
+            pane={"id": pane.identity.pane_id, "pid": pane.identity.pid},
+        )
+
+    # -- looking and reading
+
+    async def observe(self) -> tuple[Look, Reading | None]:
+        """One look at the pane, and its screen if the program runs. Raises TerminalTrouble."""
+        pane = await self.find()
+        now = self.clock.now()
+        if pane is None:
+            self.look, self.reading, self.looked_at = Look(state="gone"), None, now
+            return self.look, None
+        look = await pane.look()
+        reading: Reading | None = None
+        if look.alive:
+            try:
+                screen = await pane.screen()
+            except PaneGone:
+                look = Look(state="gone")
+            else:
+                status = self.status()
+                reading = self.adapter.read(
+                    msgspec.structs.replace(screen, title=look.title or screen.title),
+                    None if status is None else status[0],
+                    trust=self.config.trust_cwd,
+                )
+                if self.owner is not None or look.attached:
+                    reading = msgspec.structs.replace(reading, person=True)
+        self.look, self.reading, self.looked_at = look, reading, now
+        return look, reading
+
+    def status(self) -> tuple[str, str] | None:
+        """What the CLI's own status file says: (busy | idle, native session)."""
+        if self.keep.pane is None:
+            return None
+        return self.adapter.status(self.keep.pane.pid, self._where)
+
+    async def signs(self) -> list[Sign]:
+        """What the transcript says since last time, what is pending first."""
+        await self._locate()
+        fresh = self.tape.poll()
+        known = set(self.keep.known_rows) if fresh else set()
+        if self.tape.reset:
+            last = max((n for n, sign in enumerate(fresh) if sign.native_id in known), default=-1)
+            fresh = fresh[last + 1 :]
+        found = [sign for sign in fresh if sign.kind not in JOURNALED or sign.native_id not in known]
+        if self.pending:
+            found = [*self.pending, *found]
+            self.pending = []
+        return found
+
+    async def _locate(self) -> None:
+        """Find the session's file, if it is not known yet or has moved."""
+        keep = self.keep
+        if keep.native_id is None or (self.tape.path is not None and self.tape.readable):
+            return
+        now = self.clock.now()
+        if self.tape.path is not None and self.tape.path.exists():
+            return
+        if now < self._located_at + LOCATE_SECONDS:
+            return
+        self._located_at = now
+        found = self.adapter.locate(keep.native_id, self._where, keep.cwd or self.config.cwd)
+        if found is not None and found != self.tape.path:
+            self.tape.path = found
+            keep.transcript = str(found)
+
+    async def _sessions(self, since: float) -> list[str]:
+        found = self.adapter.sessions_since(self._where, self.config.cwd, since)
+        return [one.native_id for one in found]
+
+    async def harvest(self, key: str) -> SessionBound | str | None:
+        """Find out which new session is ours: the CLI chose its id. Proof: the process has its file open, or our text is in it.
+
+        Returns what to journal, or a sentence if two could be ours, or None while there is none.
+        """
+        keep = self.keep
+        found = self.adapter.sessions_since(self._where, self.config.cwd, keep.launched_at - 1.0)
+        candidates = [one for one in found if one.native_id not in keep.chain]
+        if not candidates:
+            return None
+        pid = keep.pane.pid if keep.pane is not None else 0
+        paths = processes.open_files(pid)
+        proven = [one for one in candidates if str(one.path) in paths]
+        if not proven:
+            proven = [one for one in candidates if self._holds(one.path, key)]
+        if len(proven) != 1:
+            if not proven:
+                return None
+            names = ", ".join(one.native_id for one in proven)
+            return f"Several new sessions could belong to this pane ({names}); it stays unbound."
+        chosen = proven[0]
+        keep.native_id = chosen.native_id
+        keep.chain.append(chosen.native_id)
+        keep.transcript = str(chosen.path)
+        self.tape = Tape(self.adapter, chosen.path)
+        await self.save()
+        return SessionBound(
+            cli=self.adapter.NAME,
+            native_id=chosen.native_id,
+            why="new",
+            sentence="The CLI's own session was found.",
+        )
+
+    def _holds(self, path: Path, key: str) -> bool:
+        tape = Tape(self.adapter, path)
+        return any(sign.kind is SignKind.TAKEN and sign.text == key for sign in tape.poll())
+
+    async def switch(self, native_id: str) -> SessionBound:
+        """The CLI goes on in another native session."""
+        keep = self.keep
+        previous = keep.native_id
+        keep.native_id = native_id
+        keep.chain.append(native_id)
+        keep.transcript = None
+        self.tape = Tape(self.adapter, None)
+        self._located_at = 0.0
+        keep.why = "The CLI itself began another native session."
+        await self._locate()
+        await self.save()
+        return SessionBound(
+            cli=self.adapter.NAME, native_id=native_id, why="switched", sentence=keep.why, previous=previous
+        )
+
+    async def switched_to(self, since: float) -> str | None:
+        """The native session that began after a command such as /clear, if there is exactly one."""
+        found = await self._sessions(since)
+        fresh = [one for one in dict.fromkeys(found) if one not in self.keep.chain]
+        return fresh[0] if len(fresh) == 1 else None
+
+    # -- memory
+
+    def done_with(self, sign: Sign) -> None:
+        """The consequences of a row are journaled."""
+        remember(self.keep.known_rows, sign.native_id)
+
+    def pasted(self, text: str) -> None:
+        """A text was pasted into this pane: it may be cleared away by whoever comes next."""
+        short = squash(text)
+        if short and short not in self.keep.past:
+            self.keep.past.append(short)
+            del self.keep.past[:-PAST_MAX]
+
+
+def _failure(kind: str, sentence: str) -> Failure:
+    return Failure(kind=kind, retryable=True, sentence=sentence)

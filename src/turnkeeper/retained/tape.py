@@ -1,0 +1,54 @@
+"""Reading a CLI's transcript as signs, at the cost of what was added.
+
+The cursor that is handed out is the durable one: it stays behind the last sign whose consequences are journaled. What
+was read twice is told apart by the ids of its rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from turnkeeper.retained.adapter import Adapter, Memory
+from turnkeeper.retained.signs import Sign
+from turnkeeper.transcript.source import Unreadable
+from turnkeeper.transcript.tail import Cursor, tail_lines
+
+
+class Tape:
+    """One session file being read."""
+
+    def __init__(self, adapter: Adapter, path: Path | None, cursor: Cursor | None = None) -> None:
+        self.adapter = adapter
+        self.path = path
+        self.cursor = cursor
+        self.readable = False
+        self.trouble = ""
+        self.reset = False
+        """The last poll read the file again from its beginning: it was rewritten or replaced."""
+        self._memory = Memory()
+        self._seen: tuple[int, int] | None = None
+
+    def poll(self) -> list[Sign]:
+        """Signs since the last call. A file that is not there yet has none, and is not readable."""
+        self.reset = False
+        if self.path is None:
+            return []
+        try:
+            status = self.path.stat()
+        except OSError:
+            self.readable = False
+            return []
+        now = (status.st_ino, status.st_size)
+        if now == self._seen:
+            return []
+        try:
+            tail = tail_lines(self.path, self.adapter.Row, self.cursor)
+        except Unreadable as error:
+            self.readable, self.trouble = False, error.sentence
+            return []
+        self.readable, self.trouble = True, ""
+        self.cursor = tail.cursor
+        self.reset = bool(tail.reset)
+        if not tail.more:
+            self._seen = now
+        return self.adapter.signs(tail.rows, tail.offsets, self._memory)
