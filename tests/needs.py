@@ -55,6 +55,7 @@ NEEDS: tuple[Need, ...] = (
         ("chromium", "fonts-dejavu-core", "fonts-noto-color-emoji"),
         _on_path("chromium", "chromium-browser"),
     ),
+    Need("curl", "curl", ("curl",), _on_path("curl")),
     Need("postgres", "PostgreSQL's server", ("postgresql",), _postgres),
 )
 
