@@ -174,6 +174,7 @@ class Writer:
         self._stored.refresh()
         for job in jobs:
             self._cursor.execute("SAVEPOINT job")
+            unit = Unit(self._stored)
             try:
                 if job.work is None:
                     unit = self._first(job)
