@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import uvicorn
+from starlette.types import ASGIApp
 
 from turnkeeper import __version__
 from turnkeeper.conversation.rights import OWNER_SCOPES
@@ -71,6 +73,36 @@ def bind(host: str, port: int, *, remote: bool) -> socket.socket:
         ) from None
     bound.setblocking(False)
     return bound
+
+
+def configure(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """How uvicorn is run: nothing between the socket and the application, no log of requests."""
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        loop="none",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        limit_concurrency=settings.connections_max,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_seconds)),
+    )
+
+
+def calm_collector() -> None:
+    """Let the garbage collector look at new objects only, and seldom.
+
+    Nearly everything that a request makes is freed by its reference count; what the program itself is made of
+    never is. Measured: a fifth less CPU for an accepted turn.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def local_url(host: str, port: int) -> str:
@@ -140,22 +172,8 @@ async def serve(
             Listening(url=edge.url, sign_in_url=edge.sign_in_url(), pid=os.getpid(), version=__version__)
         )
 
-    config = uvicorn.Config(
-        edge,
-        http="httptools",
-        loop="none",
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        proxy_headers=False,
-        backlog=BACKLOG,
-        limit_concurrency=settings.connections_max,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_seconds)),
-    )
-    server = _Server(config, edge, started)
+    calm_collector()
+    server = _Server(configure(edge, settings), edge, started)
     try:
         await server.serve(sockets=[bound])
     finally:

@@ -217,6 +217,7 @@ async def _serve(folder: str, runner: str) -> None:
 
     from turnkeeper.app import OPERATOR, Keeper
     from turnkeeper.server.application import create_app
+    from turnkeeper.server.serving import calm_collector, configure
     from turnkeeper.settings import Settings
 
     settings = Settings(queue_cap=1_000_000)
@@ -243,8 +244,8 @@ async def _serve(folder: str, runner: str) -> None:
                 return
             await app(scope, receive, send)
 
-        config = uvicorn.Config(with_empty, log_level="error", access_log=False, lifespan="off")
-        server = uvicorn.Server(config)
+        calm_collector()
+        server = uvicorn.Server(configure(with_empty, settings))
         print(json.dumps({"host": f"127.0.0.1:{port}", "token": token, "paths": paths}), flush=True)
         await server.serve(sockets=[listening])
 
