@@ -22,7 +22,7 @@ tells whether sending the same thing again can help.
     ├── ReadsAsCommand               422
     ├── QueueFull                    429
     ├── Unavailable                  503
-    │   ├── StoreBusy  StoreFull  Stopping
+    │   ├── StoreBusy  StoreFull  Stopping  Starting
     ├── Fenced                       409  (a runner that lost its lease)
     ├── LaneMoved                    409  (internal: another writer stepped this lane first)
     ├── ConfigError                  a file or flag cannot be used; exit code 2
@@ -276,6 +276,12 @@ class Stopping(Unavailable):
 
     code = "stopping"
     retry_after_seconds = 3
+
+
+class Starting(Unavailable):
+    """The server is starting: it takes up what was interrupted. Nothing was stored; try again in a moment."""
+
+    code = "starting"
 
 
 class Fenced(TurnkeeperError):

@@ -116,6 +116,7 @@ class Client:
                     "key_in_flight",
                     "store_busy",
                     "stopping",
+                    "starting",
                 }
                 pause = next(pauses, None) if again else None
                 if pause is None:

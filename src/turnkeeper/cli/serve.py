@@ -75,6 +75,7 @@ def find_agents(folder: Path, given: Path | None) -> Path | None:
 def _run(settings: Settings, folder: Path, agents: Path | None, *, as_json: bool) -> None:
     import asyncio
     import logging
+    from functools import partial
 
     import uvloop
 
@@ -102,12 +103,8 @@ def _run(settings: Settings, folder: Path, agents: Path | None, *, as_json: bool
 
     async def main() -> None:
         bound = bind(settings.host, settings.port, remote=settings.remote)
-        try:
-            keeper = await Keeper.open(folder, agents=agents, settings=settings)
-        except BaseException:
-            bound.close()
-            raise
-        await serve(keeper, keeper.close, bound, data=folder, announce=announce)
+        opening = partial(Keeper.open, folder, agents=agents, settings=settings)
+        await serve(opening, settings, bound, data=folder, announce=announce)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())

@@ -1,6 +1,7 @@
 """The server process: a socket, a Keeper, the HTTP interface on it, and an orderly end.
 
-The socket is bound before the store is opened, so a port that is taken costs nothing. While the server runs,
+The socket is bound before the store is opened, so a port that is taken costs nothing, and it listens at once: until
+interrupted work is rescued, every request is answered 503. While the server runs,
 the file `server.json` in the data folder (0600) tells the command line on this machine where it is and holds a
 token for it. SIGTERM and SIGINT stop in this order: no new connections, streams end, requests finish, running
 turns hand their leases back, the store is closed. A second signal shortens every grace to nothing.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import signal
 import socket
@@ -20,13 +22,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeeper import __version__
 from turnkeeper.conversation.rights import OWNER_SCOPES
-from turnkeeper.errors import SettingInvalid
+from turnkeeper.errors import NotFound, SettingInvalid, Starting, TurnkeeperError
 from turnkeeper.server.application import create_app
 from turnkeeper.server.guard import is_loopback
+from turnkeeper.server.problem import problem
+from turnkeeper.server.reply import Reply, reply
 from turnkeeper.server.standing import Standing, read_standing, remove_standing, write_standing
 from turnkeeper.server.tokens import OWNER
 from turnkeeper.settings import Settings
@@ -34,6 +38,8 @@ from turnkeeper.settings import Settings
 if TYPE_CHECKING:
     from turnkeeper.app import Keeper
     from turnkeeper.server.edge import Edge
+
+log = logging.getLogger("turnkeeper.server")
 
 BACKLOG: Final = 2048
 
@@ -111,13 +117,37 @@ def local_url(host: str, port: int) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
+class Door:
+    """What stands on the socket: until the Keeper is open it says that the server is starting."""
+
+    def __init__(self) -> None:
+        self.edge: Edge | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if self.edge is not None:
+            await self.edge(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._while_starting(scope["path"])(scope, receive, send)
+
+    def _while_starting(self, path: str) -> Reply:
+        status = {"/healthz": 200, "/readyz": 503}.get(path)
+        if status is None:
+            return problem(Starting())
+        return reply({"ok": True, "ready": False}, status=status)
+
+    async def close(self) -> None:
+        """End what is open."""
+        if self.edge is not None:
+            await self.edge.close()
+
+
 class _Server(uvicorn.Server):
     """uvicorn, with our order of stopping and our signals."""
 
-    def __init__(self, config: uvicorn.Config, edge: Edge, on_started: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, config: uvicorn.Config, door: Door) -> None:
         super().__init__(config)
-        self._edge = edge
-        self._on_started = on_started
+        self._door = door
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -136,59 +166,70 @@ class _Server(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then tell."""
-        await super().startup(sockets)
-        if self.started:
-            await self._on_started()
-
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams first: uvicorn would wait for them."""
         for server in self.servers:
             server.close()
-        await self._edge.close()
+        await self._door.close()
         await super().shutdown(sockets)
 
 
 async def serve(
-    keeper: Keeper,
-    close: Callable[[float | None], Awaitable[None]],
+    open_keeper: Callable[[], Awaitable[Keeper]],
+    settings: Settings,
     bound: socket.socket,
     *,
     data: Path | None,
     announce: Callable[[Listening], None],
 ) -> None:
-    """Serve `keeper` on `bound` until a signal comes; then `close(grace_seconds)` it."""
-    settings: Settings = keeper.settings
+    """Listen on `bound`, open the Keeper, serve it until a signal comes, and close it.
+
+    What the opening raises is raised here, when the socket is closed again.
+    """
     port = int(bound.getsockname()[1])
-    edge = create_app(keeper, port=port, scratch=data)
-    standing: Standing | None = None
-
-    async def started() -> None:
-        nonlocal standing
-        if data is not None:
-            standing = await _stand(keeper, data, local_url(settings.host, port))
-        announce(
-            Listening(url=edge.url, sign_in_url=edge.sign_in_url(), pid=os.getpid(), version=__version__)
-        )
-
-    calm_collector()
-    server = _Server(configure(edge, settings), edge, started)
+    door = Door()
+    server = _Server(configure(door, settings), door)
+    listening = asyncio.create_task(server.serve(sockets=[bound]))
     try:
-        await server.serve(sockets=[bound])
+        keeper = await open_keeper()
+    except BaseException:
+        server.should_exit = True
+        await listening
+        raise
+    standing: Standing | None = None
+    try:
+        edge = door.edge = create_app(keeper, port=port, scratch=data)
+        calm_collector()
+        if not server.should_exit:
+            if data is not None:
+                standing = await _stand(keeper, data, local_url(settings.host, port))
+            announce(
+                Listening(url=edge.url, sign_in_url=edge.sign_in_url(), pid=os.getpid(), version=__version__)
+            )
+        await listening
     finally:
         if standing is not None and data is not None:
-            await keeper.revoke_token(standing.token_id)
-            remove_standing(data)
-        await close(0.0 if server.force_exit else None)
+            await _stand_down(keeper, data, standing)
+        await keeper.close(0.0 if server.force_exit else None)
 
 
 async def _stand(keeper: Keeper, data: Path, url: str) -> Standing:
     """Write `server.json`; the token of a server that was killed is revoked."""
     old = read_standing(data)
     if old is not None:
-        await keeper.revoke_token(old.token_id)
+        with contextlib.suppress(NotFound):  # the file may be older than a restored store
+            await keeper.revoke_token(old.token_id)
     secret, row = await keeper.create_token(OWNER, OWNER_SCOPES, label="this machine")
     standing = Standing(url=url, token=secret, token_id=row.token_id, pid=os.getpid(), version=__version__)
     write_standing(data, standing)
     return standing
+
+
+async def _stand_down(keeper: Keeper, data: Path, standing: Standing) -> None:
+    try:
+        await keeper.revoke_token(standing.token_id)
+    except TurnkeeperError as error:
+        # The file stays, so that the next start revokes the token.
+        log.warning("the token of %s could not be revoked: %s", data, error)
+        return
+    remove_standing(data)
