@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,7 +97,7 @@ def _run(settings: Settings, folder: Path, agents: Path | None, *, as_json: bool
             put({**_facts(listening), "data": str(folder)})
         else:
             print(f"Turnkeeper {listening.version} serves {folder} at {listening.url}")
-            print(f"  chat      turnkeeper chat --data {folder}")
+            print(f"  chat      {program()} chat --data {folder}")
             print(f"  browser   {listening.sign_in_url}")
             print(f"            (works once, within {settings.sign_in_seconds / 60:g} minutes)")
             print("  stop      Ctrl-C")
@@ -108,6 +110,16 @@ def _run(settings: Settings, folder: Path, agents: Path | None, *, as_json: bool
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+def program() -> str:
+    """How this program is called from where it was started: by its name only if the shell finds that."""
+    if shutil.which("turnkeeper") is not None:
+        return "turnkeeper"
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m turnkeeper"
+    return os.path.relpath(called)
 
 
 def _facts(listening: Listening) -> dict[str, Any]:
