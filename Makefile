@@ -49,8 +49,15 @@ format: install-test ## format the code and repair what the linter can
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-bench: install ## measure, side by side with peers (installed into .testdata/bench)
-	.venv/bin/turnkeeper bench $(ARGS)
+bench: .testdata/bench/.installed ## measure, side by side with peers (they are installed into .testdata/bench)
+	.testdata/bench/bin/turnkeeper bench $(ARGS)
+
+# Peers want packages of their own versions: they get a place of their own, and no lock.
+.testdata/bench/.installed: pyproject.toml | install
+	rm -rf .testdata/bench
+	$(PY) -m venv .testdata/bench
+	.testdata/bench/bin/python -m pip install -qq --disable-pip-version-check -e '.[bench]'
+	@touch $@
 
 docs: install-test ## write the generated pages of docs/ anew
 	$(PY) -m tests.tidy.generated --write

@@ -124,7 +124,7 @@ def settings_page() -> str:
 
 
 def failpoint_sites() -> dict[str, list[str]]:
-    """Name of a failpoint -> the functions of src/ that visit it (`file:function`)."""
+    """Name of a failpoint -> the functions of src/ that hold it (`file:function`), innermost."""
     sites: dict[str, list[str]] = {}
     for path in under("src/turnkeeper", ".py"):
         if path == SOURCE / "failpoint.py":
@@ -132,16 +132,26 @@ def failpoint_sites() -> dict[str, list[str]]:
         for function in ast.walk(syntax(path)):
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
+            place = f"{path.relative_to(SOURCE).as_posix()}:{function.name}"
             for node in ast.walk(function):
-                if (
-                    isinstance(node, ast.Call)
-                    and getattr(node.func, "id", getattr(node.func, "attr", "")) == "failpoint"
-                    and node.args
-                    and isinstance(node.args[0], ast.Constant)
-                ):
-                    place = f"{path.relative_to(SOURCE).as_posix()}:{function.name}"
-                    sites.setdefault(str(node.args[0].value), []).append(place)
+                for name_ in _visited(node):
+                    sites.setdefault(name_, []).append(place)
     return sites
+
+
+def _visited(node: ast.AST) -> list[str]:
+    """The failpoints that a call visits (`failpoint("x")`), or hands on to be visited (`points=("x", "y")`)."""
+    if isinstance(node, ast.Call):
+        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        handed = [key.value for key in node.keywords if key.arg == "points"]
+        given = node.args[:1] if called == "failpoint" else []
+        return [
+            str(constant.value)
+            for value in (*given, *handed)
+            for constant in ast.walk(value)
+            if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+        ]
+    return []
 
 
 def failpoints_page() -> str:

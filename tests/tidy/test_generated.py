@@ -49,3 +49,7 @@ def test_every_setting_says_what_it_does(name: str) -> None:
 
 def test_no_failpoint_is_visited_that_is_not_named() -> None:
     assert sorted(set(failpoint_sites()) - set(failpoint.NAMES)) == []
+
+
+def test_every_failpoint_stands_somewhere() -> None:
+    assert sorted(set(failpoint.NAMES) - set(failpoint_sites())) == []
