@@ -190,7 +190,7 @@ ORDER BY m.seq DESC LIMIT ?
 
 -- messages_placed --
 SELECT m.seq, m.standing, m.display, m.replay, m.native_id, e.body
-FROM message m JOIN event e ON e.position = m.position
+FROM message m INDEXED BY message_placed JOIN event e ON e.position = m.position
 WHERE m.conversation_id = ? AND m.placed_after IS NOT NULL
 ORDER BY m.seq
 
