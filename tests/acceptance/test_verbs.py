@@ -193,6 +193,8 @@ def test_token_prints_only_the_token_and_its_scopes_hold(verbs: Verbs, shared: S
     assert by_url.json("list", **mine) == {"conversations": [], "next": None}
     assert "does not have the right 'operate'" in by_url.refused("status", **mine)
     assert "no scope 'root'" in verbs.refused("token", "create", "--scopes", "root")
+    repeated = verbs.json("token", "create", "--user", "ann", "--scopes", "read", "--scopes", "write")
+    assert repeated["scopes"] == ["read", "write"]
     made = verbs.json("token", "create", "--user", "ann", "--label", "phone", "--expires-seconds", "3600")
     assert made["scopes"] == ["read", "write", "approve"]
     assert made["expires_at"]
@@ -276,6 +278,7 @@ def test_config_check_shows_what_is_in_force_and_from_where(tmp_path: Path) -> N
     assert "HELPER_KEY" in printed
     missing = verbs.run("config", "check", ends=1)
     assert "HELPER_KEY is not set" in missing.stderr
+    assert "absent.toml is no file" in verbs.refused("config", "check", "--agents", "absent.toml")
     agents.write_text("[agents.helper]\nrunner = 1\n")
     broken = verbs.run("config", "check", ends=1)
     assert "agents.toml" in broken.stderr

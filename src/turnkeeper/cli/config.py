@@ -41,6 +41,9 @@ def check(
     as_json: AsJson = False,
 ) -> int:
     """Print what is in force and from where, without secrets; exit 1 if something cannot be used."""
+    for named in (agents, config):
+        if named is not None and not named.is_file():
+            raise ConfigError(f"{named} is no file; give the path of the one to check.")
     folder = data or usual_data()
     problems: list[str] = []
     settings = _settings(folder, config, problems)

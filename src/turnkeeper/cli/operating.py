@@ -153,9 +153,9 @@ def _written(file: Path, size_bytes: int, *, as_json: bool) -> None:
 def create(
     user: Annotated[str, typer.Option(help="Whose token. `owner` is also the page's user.")] = "owner",
     scopes: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="What it may do, with commas: read,write,approve,terminal,operate,admin. "
+            help="What it may do, with commas or repeated: read,write,approve,terminal,operate,admin. "
             "Without: everything for owner; read,write,approve for others.",
             show_default=False,
         ),
@@ -171,8 +171,8 @@ def create(
 ) -> None:
     """Make a bearer token and print it. Works beside a running server and without one."""
     wanted: dict[str, Any] = {"user": user, "label": label, "expires_seconds": expires_seconds}
-    if scopes is not None:
-        wanted["scopes"] = [scope.strip() for scope in scopes.split(",") if scope.strip()]
+    if scopes:
+        wanted["scopes"] = [scope.strip() for each in scopes for scope in each.split(",") if scope.strip()]
     client = beside(url, token, data)
     made = (
         asyncio.run(_in_store(data or usual_data(), lambda keeper: _create(keeper, wanted)))
