@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from turnkeeper.conversation.messages import Message
-from turnkeeper.conversation.parts import Part, Text, Thinking, ToolCall, ToolResult
+from turnkeeper.conversation.parts import Opaque, Part, Text, Thinking, ToolCall, ToolResult
 from turnkeeper.conversation.turns import Effect
 from turnkeeper.history.phrases import BUILT_IN, Confirmations
 
@@ -191,7 +191,7 @@ def unbound(part: Part) -> Part | None:
     Signed or encrypted reasoning without its seal is worth nothing to its provider, and reasoning is
     dropped as a unit (wire rule 1g.8).
     """
-    if isinstance(part, Thinking):
+    if isinstance(part, Thinking) or (isinstance(part, Opaque) and part.block is not msgspec.UNSET):
         return None
     if not isinstance(part, Text | ToolCall | ToolResult) or (
         part.block is msgspec.UNSET and part.bound is None
@@ -205,7 +205,7 @@ def is_bound(message: Message) -> bool:
     if message.envelope is not msgspec.UNSET:
         return True
     for part in message.parts:
-        if isinstance(part, Thinking):
+        if isinstance(part, Thinking) or (isinstance(part, Opaque) and part.block is not msgspec.UNSET):
             return True
         if isinstance(part, Text | ToolCall | ToolResult) and not (
             part.block is msgspec.UNSET and part.bound is None

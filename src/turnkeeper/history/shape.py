@@ -154,10 +154,12 @@ def _place_user(row: Row, run: Run) -> Rows | None:
     results = tuple(part for part in row.message.parts if type(part) is ToolResult)
     rest: list[Part] = []
     for part in row.message.parts:
-        if type(part) in _ALLOWED[USER]:
+        if type(part) in _ALLOWED[USER] or (type(part) is Opaque and part.block is not msgspec.UNSET):
             rest.append(part)
         elif type(part) is not ToolResult:
             _drop_part(row, run, part)
+    if len(rest) == len(row.message.parts):
+        return None
     new: Rows = []
     if results:
         new.append(with_parts(row, results, role=TOOL))
@@ -359,7 +361,7 @@ def _merged(first: Row, second: Row) -> Row:
         else msgspec.UNSET
     )
     provenance = a.provenance if a.provenance != SUMMARY else b.provenance
-    if a.origin != b.origin and a.role == ASSISTANT:
+    if a.origin != b.origin:
         if not is_bound(b):
             origin = a.origin
         elif not is_bound(a):
@@ -490,7 +492,7 @@ def fill_or_drop_the_empty(rows: Rows, run: Run) -> Rows:
                     spoken = True
                 elif type(part) is not Thinking:
                     spoken = True
-            if not spoken:
+            if not spoken and not _begins_an_answer(rows, i):
                 new = _without_blanks(row, run)
         if new is row:
             continue
@@ -504,6 +506,24 @@ def fill_or_drop_the_empty(rows: Rows, run: Run) -> Rows:
         return rows
     out += rows[done:]
     return out
+
+
+def _begins_an_answer(rows: Rows, i: int) -> bool:
+    """Whether a row of reasoning is the first row of an answer that goes on in the next one.
+
+    Some programs store each item of a response as a row of its own; neighbours are merged later on.
+    """
+    if i + 1 == len(rows) or rows[i + 1].message.role != ASSISTANT:
+        return False
+    first, second = rows[i].message, rows[i + 1].message
+    return (
+        bool(first.parts)
+        and all(type(part) is Thinking for part in first.parts)
+        and first.stop_reason is None
+        and first.origin == second.origin
+        and not is_other_reply(first, second)
+        and second.replay
+    )
 
 
 def _is_empty(content: Json) -> bool:

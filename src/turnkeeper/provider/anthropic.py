@@ -34,6 +34,7 @@ from turnkeeper.provider.wire import (
     read_block,
     result_pieces,
     result_text,
+    user_block,
     wellformed,
 )
 
@@ -125,6 +126,8 @@ class Encoder:
                     blocks.append(self._text(part))
             elif type(part) is Attachment:
                 self._attach(message, part, blocks)
+            elif (block := user_block(message, part, self._origin)) is not None:
+                blocks.append(block)
             else:
                 self._leave(message, part, "1g.2", "only words and files stand on the user's side")
         if not blocks:

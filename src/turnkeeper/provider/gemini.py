@@ -31,6 +31,7 @@ from turnkeeper.provider.wire import (
     lay_over,
     read_block,
     result_text,
+    user_block,
     wellformed,
 )
 
@@ -107,6 +108,8 @@ class Encoder:
                     pieces.append({"text": wellformed(part.text)})
             elif type(part) is Attachment:
                 pieces.append(self._attach(message, part))
+            elif (block := user_block(message, part, self._origin)) is not None:
+                pieces.append(block)
             else:
                 self._leave(message, part, "1g.2", "only words and files stand on the user's side")
         self._push("user", pieces or [{"text": EMPTY_MESSAGE}])

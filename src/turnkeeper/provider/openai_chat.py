@@ -35,6 +35,7 @@ from turnkeeper.provider.wire import (
     read_arguments,
     read_block,
     result_text,
+    user_block,
     wellformed,
 )
 
@@ -186,6 +187,9 @@ class Encoder:
                 piece = self._attach(message, part)
                 plain = plain and piece["type"] == "text"
                 pieces.append(piece)
+            elif (block := user_block(message, part, self._origin)) is not None:
+                pieces.append(block)
+                plain = False
             else:
                 self._leave(message, part, "1g.2", "only words and files stand on the user's side")
         if not pieces:

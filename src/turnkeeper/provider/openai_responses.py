@@ -34,6 +34,7 @@ from turnkeeper.provider.wire import (
     read_block,
     result_pieces,
     result_text,
+    user_block,
     wellformed,
 )
 
@@ -113,6 +114,8 @@ class Encoder:
                     pieces.append({"type": "input_text", "text": wellformed(part.text)})
             elif type(part) is Attachment:
                 pieces.append(self._attach(message, part))
+            elif (block := user_block(message, part, self._origin)) is not None:
+                pieces.append(block)
             else:
                 self._leave(message, part, "1g.2", "only words and files stand on the user's side")
         if not pieces:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from turnkeeper.conversation.messages import Message, Origin
-from turnkeeper.conversation.parts import Attachment, Json, Part, ToolCall, ToolResult
+from turnkeeper.conversation.parts import Attachment, Json, Opaque, Part, ToolCall, ToolResult
 from turnkeeper.provider.picture import measure_image
 
 EMPTY_RESULT: Final = "(no output)"
@@ -333,6 +333,11 @@ def raw_block(block: Json) -> msgspec.Raw:
         return msgspec.Raw(json.dumps(block, separators=(",", ":")).encode("ascii"))
     # The codec's mark for odd characters must not stand in raw JSON.
     return msgspec.Raw(data.replace("\ue000".encode(), b"\\ue000"))
+
+
+def user_block(message: Message, part: Part, origin: Origin) -> dict[str, Any] | None:
+    """A block on the user's side that we do not know ourselves and that came from this very origin."""
+    return read_block(part) if type(part) is Opaque and is_bound_here(message, origin) else None
 
 
 # --- results and files
