@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -184,6 +184,17 @@ def _as_submission(conversation_id: str, body: Submitted, at: float) -> Submissi
         created_at=at,
         answer=body.answer,
     )
+
+
+@contextlib.contextmanager
+def _again_later(what: str) -> Iterator[None]:
+    """What fails here is done again at the next look; a look that ends for good would be a jam."""
+    try:
+        yield
+    except TurnkeeperError as error:
+        log.warning("%s will be tried again", what, extra={"why": error.sentence})
+    except Exception:
+        log.exception("%s failed and will be tried again", what)
 
 
 class Dispatcher:
@@ -947,27 +958,31 @@ class Dispatcher:
     async def _forever(self, act: Callable[[], Awaitable[None]], seconds: Callable[[], float]) -> None:
         while True:
             await self._clock.sleep(seconds())
-            try:
+            with _again_later("the periodic look"):
                 await act()
-            except TurnkeeperError as error:
-                log.warning("will try again", extra={"why": error.sentence})
 
     async def sweep(self) -> None:
-        """Look at every lane again, whatever was or was not announced (G4)."""
+        """Look at every lane again, whatever was or was not announced (G4). One lane's trouble is its own."""
         now = self._clock.now()
         for conversation_id, actor in list(self._lanes.items()):
-            lane = actor.lane
-            at = wake_at(lane)
-            due = at is not None and at <= now
-            free = lane.holder is None and lane.queue and lane.paused is None
-            if (due or free) and not self._stopping:
-                await self.tell(conversation_id, inputs.Tick())
-            elif lane.phase in RUNNING_PHASES and actor.running is None and not actor.lock.locked():
-                await self._recheck_holder(actor)
+            with _again_later(conversation_id):
+                await self._look_at(conversation_id, actor, now)
         for conversation_id, at in list(self._purges.items()):
             if at <= now:
-                del self._purges[conversation_id]
-                await self.tell(conversation_id, inputs.Purge())
+                with _again_later(conversation_id):
+                    await self.tell(conversation_id, inputs.Purge())
+                    self._purges.pop(conversation_id, None)
+
+    async def _look_at(self, conversation_id: str, actor: LaneActor, now: float) -> None:
+        """Tell a lane the time if it waits for one, or find out who holds it if nobody here does."""
+        lane = actor.lane
+        at = wake_at(lane)
+        due = at is not None and at <= now
+        free = lane.holder is None and lane.queue and lane.paused is None
+        if (due or free) and not self._stopping:
+            await self.tell(conversation_id, inputs.Tick())
+        elif lane.phase in RUNNING_PHASES and actor.running is None and not actor.lock.locked():
+            await self._recheck_holder(actor)
 
     async def _recheck_holder(self, actor: LaneActor) -> None:
         """A lane that is held although nobody here runs it: by a dead process, or by another living one."""
