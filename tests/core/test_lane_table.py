@@ -59,6 +59,7 @@ def some(kind: type[inputs.Input]) -> inputs.Input:
         inputs.Evidence: lambda: inputs.Evidence(state="confirmed", evidence={}, **at),
         inputs.Progress: lambda: inputs.Progress(**at),
         inputs.TakeRider: lambda: inputs.TakeRider(rider_id="r1", **at),
+        inputs.HandOver: lambda: inputs.HandOver(rider_id="r1", evidence={}, **at),
         inputs.NeedPerson: lambda: inputs.NeedPerson(needs={"kind": "approval"}, **at),
         inputs.Answer: lambda: inputs.Answer(**at),
         inputs.Fail: lambda: inputs.Fail(failure=Failure("server", True, "x"), **at),

@@ -27,6 +27,7 @@ from turnkeeper.agent.definition import (
     Model,
     Policies,
     Prices,
+    Retained,
 )
 from turnkeeper.errors import AgentsFileInvalid
 from turnkeeper.port.provider import Deadlines
@@ -58,6 +59,7 @@ class _Entry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     function: str | None = None
     cli: str | None = None
     cwd: str | None = None
+    retained: Retained = msgspec.field(default_factory=Retained)
     instructions: str = ""
     tools: list[str] = msgspec.field(default_factory=list)
     demo_tools: bool = False
@@ -173,7 +175,8 @@ def _definition(name: str, entry: _Entry, place: _Place, folder: Path) -> AgentD
         fallback=_resolved(entry.fallback, folder),
         function=function,
         cli=entry.cli,
-        cwd=_resolve(entry.cwd, folder),
+        cwd=_resolve(entry.cwd or ("." if entry.runner == "retained" else None), folder),
+        retained=entry.retained,
         instructions=entry.instructions,
         tools=tuple(entry.tools),
         demo_tools=entry.demo_tools or (entry.runner == "model" and provider == "scripted"),

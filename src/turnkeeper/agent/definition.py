@@ -54,6 +54,33 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     currency: str = "USD"
 
 
+class Retained(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a coding CLI that is kept in a terminal needs besides `cli`, `cwd`, `model` and `instructions`."""
+
+    command: tuple[str, ...] = ()
+    """What to start instead of the CLI's own program, with its first arguments."""
+    args: tuple[str, ...] = ()
+    """Further arguments of each launch."""
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    """Added to the CLI's environment. No secret belongs here: name variables of ours in `env_pass`."""
+    env_pass: tuple[str, ...] = ()
+    """Names of variables that are passed on from our own environment; `NAME_*` passes all that begin so."""
+    mcp: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """MCP servers by name, written anew into the CLI's own configuration at each launch."""
+    role: str = ""
+    """What the agent is for. Another role begins a new native session; nothing else of the agent does."""
+    capabilities: tuple[str, ...] = ()
+    """What it may do, as far as that is part of its role."""
+    trust_cwd: bool = True
+    """Answer the CLI's question whether to trust the folder `cwd` with yes."""
+    producers: tuple[str, ...] = ()
+    """Webhooks, bots and schedules whose turns may reach it although it asks for no permissions."""
+    idle_seconds: float | None = None
+    """Close a pane that nobody used for so long; the next turn resumes its session."""
+    driver: Literal["pane", "structured"] = "pane"
+    """Type into a terminal, or speak the CLI's own protocol."""
+
+
 class AgentDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """One agent. Which fields mean something depends on `runner`."""
 
@@ -67,6 +94,8 @@ class AgentDefinition(msgspec.Struct, frozen=True, kw_only=True):
     cli: str | None = None
     """runner retained: which coding CLI."""
     cwd: str | None = None
+    retained: Retained = Retained()
+    """runner retained: how its CLI is started and kept."""
     instructions: str = ""
     tools: tuple[str, ...] = ()
     demo_tools: bool = False

@@ -25,7 +25,8 @@ from turnkeeper.app.files import FileStore
 from turnkeeper.app.principals import Principals
 from turnkeeper.app.sealing import Seals
 from turnkeeper.app.system import SystemClock, SystemIds
-from turnkeeper.app.wiring import check_agent, make_runner, open_model
+from turnkeeper.app.terminals import DispatchDesk, Terminals
+from turnkeeper.app.wiring import Surroundings, check_agent, make_runner, open_model
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import ids as id_kinds
 from turnkeeper.conversation.events import ApprovalDecided as ApprovalDecidedEvent
@@ -101,6 +102,8 @@ from turnkeeper.provider.dialects import dialect_named
 from turnkeeper.provider.feed_report import display_parts, report_feed
 from turnkeeper.settings import Settings
 from turnkeeper.store.sqlite import SQLiteStore
+from turnkeeper.terminal.pane import Terminal
+from turnkeeper.terminal.tmux import Tmux
 
 OWNER = "owner"
 """The default user, who is also the page's user."""
@@ -138,6 +141,7 @@ class Keeper:
         clock: Clock,
         ids: Ids,
         runners: Mapping[str, Runner] | None = None,
+        terminal: Terminal | None = None,
     ) -> None:
         self.store = store
         self.agents = agents
@@ -157,7 +161,7 @@ class Keeper:
         )
         self.dispatcher = Dispatcher(
             store,
-            self._runner_of,
+            self.runner_of,
             clock=clock,
             ids=ids,
             rules=Rules(
@@ -181,6 +185,14 @@ class Keeper:
             masker=masker,
             seals=None if masker is None else Seals(store, data),
         )
+        self._around = Surroundings(
+            keepsakes=store,
+            terminal=terminal or Tmux((data or Path()).resolve() / "tmux"),
+            desk=DispatchDesk(self.dispatcher),
+            ids=ids,
+            folder=(data or Path()).resolve() / "retained",
+        )
+        self.terminals = Terminals(self)
         files = (data or Path()) / "attachments"
         self._files = FileStore(files, settings.attachment_bytes_max)
 
@@ -198,11 +210,13 @@ class Keeper:
         ids: Ids | None = None,
         store: Store | None = None,
         runners: Mapping[str, Runner] | None = None,
+        terminal: Terminal | None = None,
     ) -> Self:
         """Open the store in folder `path`, rescue what was running, and take submissions.
 
         `agents` is an agents file; without one there is the agent `demo`. `store` takes a
-        store that is open already; `runners` adds runners of your own by agent name.
+        store that is open already; `runners` adds runners of your own by agent name; `terminal` is where
+        CLIs are kept instead of tmux.
         Errors: StoreError and its kinds, AgentsFileInvalid, SettingInvalid.
         """
         settings = settings or Settings.load()
@@ -229,6 +243,7 @@ class Keeper:
             clock=clock or SystemClock(),
             ids=ids or SystemIds(),
             runners=runners,
+            terminal=terminal,
         )
         try:
             if await store.user(OWNER) is None:
@@ -261,13 +276,14 @@ class Keeper:
         """Changes when the store is restored or moved."""
         return self.store.epoch
 
-    def _runner_of(self, agent: str) -> Runner:
+    def runner_of(self, agent: str) -> Runner:
+        """The runner of an agent, made when it is first needed. Raises ConfigError."""
         runner = self._runners.get(agent)
         if runner is None:
             definition = self.agents.get(agent)
             if definition is None:
                 raise ConfigError(why=f"the agents file has no agent {agent!r} any more")
-            runner = make_runner(definition, self.agents_path, self.settings, self.clock, None)
+            runner = make_runner(definition, self.agents_path, self.settings, self.clock, None, self._around)
             self._runners[agent] = runner
         return runner
 
@@ -516,6 +532,7 @@ class Keeper:
         draft = Draft(ConversationDeleted(seconds), actor=f"user:{principal.user_id}")
         await self.dispatcher.close_conversation(conversation_id, draft)
         self.broadcast.end(conversation_id)
+        await self.terminals.end(conversation_id)
         return {"conversation_id": conversation_id, "undo_seconds": seconds}
 
     async def restore_conversation(self, principal: Principal, conversation_id: str) -> ConversationView:
@@ -621,6 +638,7 @@ class Keeper:
             principal=principal,
             resend_of=resend_of,
         )
+        self._vet(request)
         try:
             answer, replayed = await self.dispatcher.submit(
                 conversation, key=key, request=request, body_fingerprint=body_fingerprint
@@ -629,6 +647,16 @@ class Keeper:
             self._refused = True
             raise
         return Accepted(replayed=replayed, **answer)
+
+    def _vet(self, request: Request) -> None:
+        """Let a runner that cannot take every request refuse this one, before anything is stored."""
+        runner = self._runners.get(request.agent)
+        definition = self.agents.get(request.agent)
+        if runner is None and definition is not None and definition.runner == "retained":
+            runner = self.runner_of(request.agent)
+        vet = getattr(runner, "vet", None)
+        if vet is not None:
+            vet(request)
 
     def _check_options(self, options: dict[str, Any]) -> None:
         """Options are kept and encoded again and again: they have a bound in size and in depth."""
@@ -771,6 +799,9 @@ class Keeper:
         """Change a message that waits."""
         turn = await self._turn_in(principal, Right.WRITE, turn_id)
         checked = await self._check_parts(principal, parts)
+        submission = await self.store.submission(turn.submission_id)
+        assert submission is not None
+        self._vet(replace(submission.request, parts=tuple(checked)))
         told = inputs.Edit(turn_id=turn_id, parts=tuple(checked), actor=f"user:{principal.user_id}")
         await self.dispatcher.change(turn, told)
         return await self._view(turn_id)

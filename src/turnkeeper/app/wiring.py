@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from turnkeeper.agent.agents_file import load_agent_function, load_agent_tools
 from turnkeeper.agent.definition import AgentDefinition, Model
 from turnkeeper.agent.loop import make_model_runner
 from turnkeeper.agent.python import PythonRunner
 from turnkeeper.errors import ConfigError
-from turnkeeper.port.clock import Clock
+from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.provider import Provider
 from turnkeeper.port.runner import Runner
 from turnkeeper.provider.opening import open_provider
 from turnkeeper.provider.script import load_script
 from turnkeeper.provider.wire import Files
+from turnkeeper.retained.adapters import adapter_named
+from turnkeeper.retained.config import RetainedConfig
+from turnkeeper.retained.keepsake import Keepsakes
+from turnkeeper.retained.machine.state import Timing
+from turnkeeper.retained.runner import RetainedRunner
+from turnkeeper.retained.session import Desk
 from turnkeeper.settings import Settings
+from turnkeeper.terminal.pane import Terminal
 
 
 def open_model(model: Model, clock: Clock, files: Files | None) -> Provider:
@@ -70,7 +79,58 @@ def check_agent(definition: AgentDefinition, path: Path | None) -> None:
             load_script(model.script)
     if definition.runner == "python":
         load_agent_function(definition, path=path)
+    if definition.runner == "retained":
+        adapter_named(definition.cli or "")
+        return
     load_agent_tools(definition, path=path)
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runner needs whose work outlives its turns."""
+
+    keepsakes: Keepsakes
+    terminal: Terminal
+    desk: Desk
+    ids: Ids
+    folder: Path
+
+
+def make_retained_runner(
+    definition: AgentDefinition, settings: Settings, clock: Clock, around: Surroundings
+) -> RetainedRunner:
+    """The runner of an agent that is a CLI in a terminal. Raises ConfigError."""
+    kept = definition.retained
+    assert definition.cli is not None
+    config = RetainedConfig(
+        agent=definition.name,
+        cli=definition.cli,
+        cwd=str(Path(definition.cwd or ".").resolve()),
+        command=kept.command,
+        args=kept.args,
+        model=definition.model.model,
+        instructions=definition.instructions,
+        env=kept.env,
+        env_pass=kept.env_pass,
+        mcp=kept.mcp,
+        role=kept.role,
+        capabilities=kept.capabilities,
+        trust_cwd=kept.trust_cwd,
+        producers=kept.producers,
+        idle_seconds=kept.idle_seconds,
+        approval_seconds=definition.policies.approval_seconds or settings.approval_seconds,
+        approver=definition.policies.approver,
+        timing=Timing(
+            transcript_ask_seconds=settings.transcript_ask_seconds,
+            unsubmitted_seconds=settings.unsubmitted_seconds,
+            evidence_gate_seconds=settings.evidence_gate_seconds,
+            backstop_seconds=settings.backstop_seconds,
+            pane_check_seconds=settings.pane_check_seconds,
+            pane_misses_max=settings.pane_misses_max,
+        ),
+    )
+    return RetainedRunner(
+        config, around.terminal, around.keepsakes, clock, around.ids, around.folder, desk=around.desk
+    )
 
 
 def make_runner(
@@ -79,8 +139,11 @@ def make_runner(
     settings: Settings,
     clock: Clock,
     files: Files | None,
+    around: Surroundings | None = None,
 ) -> Runner:
     """The runner of `definition`; `path` is the agents file. Raises ConfigError and its kinds."""
+    if definition.runner == "retained" and around is not None:
+        return make_retained_runner(definition, settings, clock, around)
     maker = MAKERS.get(definition.runner)
     if maker is None:
         raise ConfigError(

@@ -41,6 +41,15 @@ def explain(turn: Turn, lane: Lane) -> Why:
                 releases="Its agent stops, or the grace (stop_grace_seconds) runs out.",
                 deadline=iso(holder.stop_until),
             )
+        held = turn.needs or {}
+        if held.get("kind") == "delivery":
+            return say(
+                f"held_{held['reason']}",
+                held["sentence"],
+                since=iso(holder.since),
+                releases="What stands in front of the CLI's composer goes, or the backstop ends the turn.",
+                deadline=iso(held.get("retry_at") or holder.evidence_at + lane.rules.backstop_seconds),
+            )
         return say(
             "running" if lane.phase is Phase.WORKING else "starting",
             "The turn runs." if lane.phase is Phase.WORKING else "The turn is being started.",

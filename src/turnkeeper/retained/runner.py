@@ -227,6 +227,12 @@ class RetainedRunner:
             raise Conflict(f"{session.owner} has taken this terminal over.")
         session.owner = who
 
+    async def attach_command(self, conversation_id: str) -> tuple[str, ...]:
+        """The command that opens the same terminal for a person on this machine. Raises NotFound."""
+        session = await self._with_pane(conversation_id)
+        assert session.pane is not None
+        return self.terminal.attach_command(session.pane.identity)
+
     async def interrupt(self, conversation_id: str) -> bool:
         """Press the CLI's key for stopping, if it is busy now; whether it was."""
         session = await self._with_pane(conversation_id)

@@ -22,6 +22,8 @@ from turnkeeper.conversation.events import (
     ConversationDeleted,
     ConversationRenamed,
     ConversationRestored,
+    DeliveryHeld,
+    DeliveryReleased,
     Event,
     HistoryReconciled,
     LanePaused,
@@ -241,6 +243,18 @@ def _needs(body: TurnParked) -> dict[str, Any]:
     return {**body.needs, "held": True} if body.held else body.needs
 
 
+def _held(_event: Event, body: DeliveryHeld, turn: Turn) -> dict[str, Any]:
+    """Why a running turn's text waits before its CLI. A rider's own reason says how it will start: it is kept."""
+    if turn.state is not TurnState.RUNNING:
+        return {}
+    needs = {"kind": "delivery", "reason": body.reason, "sentence": body.sentence, "retry_at": body.retry_at}
+    return {"reason": f"held: {body.sentence}", "needs": needs}
+
+
+def _released(_event: Event, _body: DeliveryReleased, turn: Turn) -> dict[str, Any]:
+    return {"reason": None, "needs": None} if turn.state is TurnState.RUNNING else {}
+
+
 TURN_COLUMNS: dict[type[Body], Callable[[Event, Any, Turn], dict[str, Any]]] = {
     TurnStarted: _started,
     TurnMoved: lambda e, b, t: {
@@ -270,6 +284,8 @@ TURN_COLUMNS: dict[type[Body], Callable[[Event, Any, Turn], dict[str, Any]]] = {
     },
     SteerReturned: lambda e, b, t: _waits_again(b.place, reason=None),
     ReceiptMoved: _receipt,
+    DeliveryHeld: _held,
+    DeliveryReleased: _released,
 }
 
 

@@ -177,6 +177,10 @@ class Terminal(Protocol):
         """End what is left of a pane whose terminal is gone; the pids that were ended."""
         ...
 
+    def attach_command(self, identity: PaneIdentity) -> tuple[str, ...]:
+        """The command with which a person opens the same pane in a terminal of their own."""
+        ...
+
     async def close_place(self, name: str) -> None:
         """Nothing runs at `name` any more: give back what it cost."""
         ...

@@ -322,6 +322,10 @@ class ScriptedTerminal:
         await asyncio.sleep(0)
         return ()
 
+    def attach_command(self, identity: PaneIdentity) -> tuple[str, ...]:
+        """Nobody can attach to memory."""
+        return ("false",)
+
     async def close_place(self, name: str) -> None:
         """Places cost nothing here."""
 
