@@ -340,6 +340,7 @@ class CannotStart(TerminalError):
     """The program could not be started: {why}."""
 
     code = "cannot_start"
+    status = 409
 
 
 class PaneDead(TerminalError):

@@ -6,6 +6,8 @@ own, belongs to one person at a time, is journaled, and holds the queue's delive
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import re
 import tempfile
@@ -24,6 +26,9 @@ from turnkeeper.terminal.pane import Frame
 
 if TYPE_CHECKING:
     from turnkeeper.app.keeper import Keeper
+
+KEYS_BYTES_MAX = 65_536
+"""Most bytes that are typed in one request."""
 
 SOCKET_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -94,10 +99,17 @@ class Terminals:
         await self._note(principal, conversation_id, "terminal_given_back", "has given the terminal back")
         return await runner.state(conversation_id)
 
-    async def type(self, principal: Principal, conversation_id: str, data: bytes) -> None:
-        """Type bytes, for who has taken the terminal over. Raises Conflict otherwise."""
+    async def type(self, principal: Principal, conversation_id: str, data: str) -> int:
+        """Type bytes (base64), for who has taken the terminal over; how many. Raises Conflict for others, BadInput."""
         runner, _ = await self._of(principal, Right.TERMINAL, conversation_id)
-        await runner.type_bytes(conversation_id, data, principal.user_id)
+        try:
+            typed = base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            raise BadInput(why="data is not base64") from None
+        if not 0 < len(typed) <= KEYS_BYTES_MAX:
+            raise BadInput(why=f"data holds {len(typed)} bytes; it may hold 1 to {KEYS_BYTES_MAX}")
+        await runner.type_bytes(conversation_id, typed, principal.user_id)
+        return len(typed)
 
     async def interrupt(self, principal: Principal, conversation_id: str) -> dict[str, Any]:
         """Stop what the CLI does now by its own key; nothing is pressed at an idle one."""

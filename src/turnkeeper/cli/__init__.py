@@ -30,6 +30,7 @@ VERB_MODULES = (
     "config",
     "feed",
     "transcript",
+    "terminal",
     "doctor",
     "model_server",
     "bench",

@@ -25,6 +25,7 @@ from turnkeeper.errors import (
 )
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.runner import FailedWith, Outcome, TurnPort
+from turnkeeper.projection.view import iso
 from turnkeeper.retained.adapter import Adapter
 from turnkeeper.retained.adapters import adapter_named
 from turnkeeper.retained.config import RetainedConfig, bypasses
@@ -182,7 +183,7 @@ class RetainedRunner:
             "pid": None if keep.pane is None else keep.pane.pid,
             "pane": None if keep.pane is None else keep.pane.pane_id,
             "turn_id": session.running,
-            "idle_since": session.active_at if state == "idle" and session.running is None else None,
+            "idle_since": iso(session.active_at) if state == "idle" and session.running is None else None,
             "taken_over_by": session.owner,
             "exit": None if look is None or look.alive else look.sentence,
         }

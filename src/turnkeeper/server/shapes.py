@@ -39,6 +39,8 @@ class SubmitBody(Words, frozen=True, kw_only=True):
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     resend_of: str | None = None
     """The cancelled turn whose words are sent again."""
+    as_command: bool = False
+    """To a command-line agent: the text is one of its commands (from a list), not words for its model."""
 
 
 class CreateBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,4 +211,55 @@ class AgentList(msgspec.Struct, frozen=True, kw_only=True):
     """Agents: `{name, runner, provider, model}`."""
 
     agents: list[dict[str, Any]]
+    next: str | None
+
+
+class TakeOverBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has the keyboard: `force` takes it from another person."""
+
+    force: bool = False
+
+
+class KeysBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes to type, as base64."""
+
+    data: str
+
+
+class AdoptBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A CLI that was started by hand: a pane (%5) of this user's tmux, or a native session to resume."""
+
+    pane: str | None = None
+    socket_name: str | None = None
+    """The tmux server's name (tmux -L NAME); the default one if absent."""
+    session_id: str | None = None
+
+
+class TerminalView(msgspec.Struct, frozen=True, kw_only=True):
+    """A CLI in a pane. `state`: none | starting | idle | busy | blocked | ended | unknown."""
+
+    conversation_id: str
+    agent: str
+    cli: str
+    state: str
+    blocked_by: dict[str, Any] | None = None
+    busy_source: str | None = None
+    native_session: str | None = None
+    sessions: list[str] = msgspec.field(default_factory=list)
+    why: str | None = None
+    """Resumed or new, and why."""
+    pid: int | None = None
+    pane: str | None = None
+    turn_id: str | None = None
+    idle_since: str | None = None
+    taken_over_by: str | None = None
+    exit: str | None = None
+    memory_bytes: int | None = None
+    interrupted: bool | None = None
+
+
+class SessionList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of CLIs."""
+
+    sessions: list[TerminalView]
     next: str | None

@@ -44,7 +44,7 @@ async def submit(call: Call) -> Answer:
         key=key,
         parts=parts_of(body),
         mode=body.mode,
-        options=body.options,
+        options={**body.options, "as_command": True} if body.as_command else body.options,
         resend_of=body.resend_of,
     )
     return answered(accepted)
