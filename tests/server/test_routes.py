@@ -21,6 +21,7 @@ PRIVATE = [operation for operation in OPERATIONS if operation.right is not None]
 OF_A_CONVERSATION = [op for op in OPERATIONS if "{conversation_id}" in op.path or "{turn_id}" in op.path]
 
 BODIES = {
+    "typeKeys": {"data": "eA=="},
     "changeConversation": {"title": "x"},
     "submitTurn": {"text": "x"},
     "editTurn": {"text": "x"},
