@@ -23,6 +23,7 @@ from turnkeeper.agent.agents_file import load_agents, secrets_of
 from turnkeeper.agent.definition import AgentDefinition, Model
 from turnkeeper.app.files import FileStore
 from turnkeeper.app.principals import Principals
+from turnkeeper.app.reconciling import Reconciliation, own_roots, reconcile_conversation
 from turnkeeper.app.sealing import Seals
 from turnkeeper.app.system import SystemClock, SystemIds
 from turnkeeper.app.terminals import DispatchDesk, Terminals
@@ -40,7 +41,7 @@ from turnkeeper.conversation.events import (
 )
 from turnkeeper.conversation.ids import turn_of_approval
 from turnkeeper.conversation.masking import Masker
-from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, EXPIRED, USER, Origin
+from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, EXPIRED, USER, WORKING, Origin
 from turnkeeper.conversation.parts import Attachment, Part, Text, plain_text
 from turnkeeper.conversation.rights import ANYWHERE, OWNER_SCOPES, Right, authorise
 from turnkeeper.conversation.turns import (
@@ -747,6 +748,7 @@ class Keeper:
             if message.turn_id in (turn_id, turn.parent)
             and message.role == ASSISTANT
             and message.standing == COMPLETE
+            and message.stop_reason != WORKING
         ]
         return said[-1] if said else ""
 
@@ -925,6 +927,30 @@ class Keeper:
         made = {"choice": choice, "by": principal.user_id}
         await self.dispatcher.change(turn, inputs.Decide(turn_id=turn_id, decision=made, actor=actor))
         return await self._view(turn_id)
+
+    # ------------------------------------------------------------------ what a CLI recorded
+
+    async def reconcile(
+        self, principal: Principal, conversation_id: str, session: str | None = None
+    ) -> Reconciliation:
+        """Merge the record of the conversation's own native sessions into its history (G15); again changes nothing.
+
+        `session` names any session on this machine instead (`format:native_id`, as `transcript find` lists
+        them); that needs the right to operate. Raises NotFound, Unreadable, NotPossible (a turn runs).
+        """
+        await self._in(principal, Right.WRITE, conversation_id)
+        if session is not None:
+            authorise(principal, Right.OPERATE, ANYWHERE)
+        return await reconcile_conversation(
+            self.dispatcher,
+            self.store,
+            conversation_id,
+            session=session,
+            where=own_roots(),
+            clock=self.clock,
+            ids=self.ids,
+            actor=f"user:{principal.user_id}",
+        )
 
     # ------------------------------------------------------------------ what the model sees
 

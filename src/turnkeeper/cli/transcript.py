@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnkeeper.cli.target import AsJson, Data, Token, Url
+from turnkeeper.cli.target import find as find_server
+from turnkeeper.cli.turns import NEW, at, put
 from turnkeeper.errors import BadInput
 
 if TYPE_CHECKING:
@@ -37,6 +40,11 @@ def register(app: typer.Typer) -> None:
         help="List the sessions on this machine, newest activity first.",
         epilog="Example: turnkeeper transcript find --format codex",
     )(find)
+    verbs.command(
+        name="import",
+        help="Merge a session's record into a conversation; doing it again changes nothing.",
+        epilog="Example: turnkeeper transcript import new claude-code:1b2c3d4e-5f60-4a7b-8c9d-0e1f2a3b4c5d",
+    )(bring)
     app.add_typer(verbs)
 
 
@@ -165,6 +173,58 @@ def find(
             )
         )
         print(" ".join(printable(line).split("\n")))
+
+
+def bring(
+    conversation: Annotated[
+        str, typer.Argument(metavar="CONV", help="The conversation's id, or `new`.", show_default=False)
+    ],
+    session: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SESSION",
+            help="An id that `transcript find --json` lists; the conversation's own sessions if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    agent: Annotated[str, typer.Option(help="The agent of a new conversation.")] = "demo",
+    url: Url = None,
+    token: Token = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the server to merge. Files are read on the server's machine, by its user."""
+    client = find_server(url, token, data)
+    if conversation == NEW:
+        if session is None:
+            raise BadInput(why="a new conversation needs a session to import")
+        conversation = client.post("/v1/conversations", {"agent": agent})["conversation_id"]
+    told = client.post(
+        at("conversations", conversation, "reconcile"), None if session is None else {"session": session}
+    )
+    if as_json:
+        put({"conversation_id": conversation, **told})
+        return
+    from turnkeeper.cli.safe import printable
+
+    print(f"{conversation}: {told['added']} added, {told['matched']} known{_marks(told)}")
+    for name in told["missing"]:
+        print(f"{printable(name)}: its file is nowhere")
+    for name, why in told["unreadable"].items():
+        print(f"{printable(name)}: {printable(why)}")
+    if not told["stored"]:
+        print(f"Not stored: {printable(told['why'])}")
+
+
+def _marks(told: dict[str, Any]) -> str:
+    """What a person should know of how it was merged."""
+    marks = (
+        (told["joined"], "put into one prompt by the CLI"),
+        (told["ambiguous"], "matched by words that stand more often"),
+        (told["crossings"], "in another order there"),
+        (told["malformed"], "lines that cannot be read"),
+    )
+    return "".join(f", {count} {what}" for count, what in marks if count)
 
 
 def _roots(home: Path | None) -> Roots:

@@ -27,6 +27,10 @@ EXPIRED = "expired"
 """Of a user's message: a dangerous confirmation in it has grown stale (ConfirmationExpired)."""
 STANDINGS = (COMPLETE, INTERRUPTED, ERRORED, LEAKED, SUPERSEDED, EXPIRED)
 
+WORKING = "working"
+"""`stop_reason` of words that a CLI said while it worked on, in a row without a tool call: progress, never
+the answer."""
+
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a message's provider-bound data came from; it goes back only to an equal origin."""

@@ -71,6 +71,7 @@ from turnkeeper.errors import (
     KeyReused,
     LaneMoved,
     NotFound,
+    NotPossible,
     NotWaiting,
     OutOfPlace,
     QueueFull,
@@ -885,12 +886,34 @@ class Dispatcher:
         """Journal something about a conversation that no lane cares for."""
         actor = await self.actor(conversation_id)
         async with actor.lock:
-            clean = await self._masked(drafts)
-            batch = Batch(conversation_id=conversation_id, drafts=clean, at=self._clock.now())
-            events = await self.store.commit(batch)
-            self._remember(actor, events)
-            self.broadcast.publish(conversation_id, events)
-            return events
+            return await self._journal(actor, drafts)
+
+    async def _journal(self, actor: LaneActor, drafts: Sequence[Draft]) -> tuple[Event, ...]:
+        conversation_id = actor.conversation.conversation_id
+        clean = await self._masked(drafts)
+        batch = Batch(conversation_id=conversation_id, drafts=clean, at=self._clock.now())
+        events = await self.store.commit(batch)
+        self._remember(actor, events)
+        self.broadcast.publish(conversation_id, events)
+        return events
+
+    async def complete(
+        self,
+        conversation_id: str,
+        missing_from: Callable[[tuple[Message, ...]], Awaitable[Sequence[Draft]]],
+    ) -> tuple[Event, ...]:
+        """Journal what `missing_from` finds to be missing in a history that nobody changes meanwhile.
+
+        Raises NotPossible while a turn runs or waits: its runner adds to history by itself.
+        """
+        actor = await self.actor(conversation_id)
+        async with actor.lock:
+            if actor.lane.holder is not None:
+                raise NotPossible(why="A turn runs in this conversation; try again when it has ended.")
+            drafts = await missing_from(await self.store.messages_after(conversation_id))
+            if not drafts:
+                return ()
+            return await self._journal(actor, drafts)
 
     async def close_conversation(self, conversation_id: str, deleted: Draft) -> None:
         """Stop what runs and start nobody; when the time to undo is over, the queue is cancelled."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, NOTICE, TOOL, USER, Message
+from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, NOTICE, TOOL, USER, WORKING, Message
 from turnkeeper.conversation.parts import Attachment, Json, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnkeeper.projection.view import TurnView, iso, part_views
 
@@ -146,13 +146,13 @@ def _assistant(
     progress: dict[str, TimelineRow],
     rows: list[TimelineRow],
 ) -> None:
-    calls = [part for part in message.parts if type(part) is ToolCall]
+    working = message.stop_reason == WORKING or any(type(part) is ToolCall for part in message.parts)
     if message.standing != COMPLETE or not message.replay:
         rows.append(_said(message, "aside", None))
         rows[-1].steps = [_step(part) for part in message.parts if type(part) is not Text]
         return
     for part in message.parts:
-        if type(part) is Text and not calls:
+        if type(part) is Text and not working:
             continue
         if type(part) is Text and not part.text.strip():
             continue
@@ -160,7 +160,7 @@ def _assistant(
         _progress(message, progress, rows).steps.append(step)
         if type(part) is ToolCall:
             steps[(message.turn_id, part.id)] = step
-    if not calls and _words(message).strip():
+    if not working and _words(message).strip():
         # The answer ends this stretch of work; what the turn does after it is drawn after it.
         progress.pop(message.turn_id or message.message_id, None)
         rows.append(_said(message, "answer", None))

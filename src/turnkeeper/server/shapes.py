@@ -63,6 +63,12 @@ class CancelBody(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = "pause"
 
 
+class ReconcileBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Which session to merge: `format:native_id` as `turnkeeper transcript find` lists it; null is the conversation's own."""
+
+    session: str | None = None
+
+
 class MoveBody(msgspec.Struct, frozen=True, kw_only=True):
     """The queued turn to stand before; null is the end of the queue."""
 

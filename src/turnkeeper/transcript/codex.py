@@ -488,7 +488,8 @@ class Fold:
             found = [(number, text) for number, text in found if text.strip()]
             if found:
                 for number, text in found:
-                    self._add(THINKING, text, number, key)
+                    item = _item(rows[number], "Reasoning")
+                    self._add(THINKING, text, number, key, item.id if item is not None else None)
                 return
 
     def _tools(self, segment: Segment, key: str) -> list[Record]:
@@ -507,7 +508,8 @@ class Fold:
                     if call in seen:
                         continue
                     seen.add(call)
-                record = self._add(TOOL, name or CALLS[kind], number, key)
+                own = payload.id if payload is not None else None
+                record = self._add(TOOL, name or CALLS[kind], number, key, own or call)
                 record.code = call or ""
                 tools.append(record)
         for number in segment.rows:
@@ -519,7 +521,7 @@ class Fold:
                 shell = True
                 self._add(NOTICE, "", number, key).code = "bash_mode"
                 continue
-            tools.append(self._add(TOOL, ITEM_CALLS[item.type], number, key))
+            tools.append(self._add(TOOL, ITEM_CALLS[item.type], number, key, item.id))
         if not shell:
             for number in segment.rows:
                 found = _message_of(rows[number])

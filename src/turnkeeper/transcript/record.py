@@ -45,6 +45,10 @@ ERRORED: Final = "errored"
 """A record's `status` beside `interrupted`: the answer broke off because of an error."""
 
 
+Piece = tuple[str | None, str]
+"""What one row added to a text: the row's id, and its words."""
+
+
 class Record(msgspec.Struct, omit_defaults=True, gc=False):
     """One thing that the transcript holds. `row` is the number of its row in the reading, counted from 0.
 
@@ -69,6 +73,8 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False):
     images: int = 0
     file: int = 0
     aliases: tuple[str, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    """Of a text that several rows make up: what each of them added."""
 
     @property
     def role(self) -> str:
@@ -174,3 +180,13 @@ def seconds(at: str | float | None) -> float | None:
         if value > unit:
             return value / (unit / 1e8)
     return value
+
+
+def zoneless(at: str | float | None) -> bool:
+    """Whether a time names no zone; `seconds` takes it for UTC."""
+    if not isinstance(at, str):
+        return False
+    try:
+        return datetime.fromisoformat(at).tzinfo is None
+    except ValueError:
+        return False

@@ -24,6 +24,7 @@ class Unreadable(TurnkeeperError):
     """The transcript {path} cannot be read: {why}."""
 
     code = "transcript_unreadable"
+    status = 422
 
 
 class FormatUnknown(TurnkeeperError):

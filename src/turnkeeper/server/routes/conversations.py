@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from turnkeeper.app.reconciling import Reconciliation
 from turnkeeper.conversation.rights import Right
-from turnkeeper.errors import BadInput, CursorInvalid
+from turnkeeper.errors import BadInput, CursorInvalid, NotPossible
 from turnkeeper.projection.timeline import Timeline
 from turnkeeper.projection.view import ConversationView, Snapshot
 from turnkeeper.server.operation import Call, Operation, Param, whole_number
@@ -15,8 +16,10 @@ from turnkeeper.server.shapes import (
     CreateBody,
     DeletedView,
     MessageList,
+    ReconcileBody,
     TurnList,
 )
+from turnkeeper.transcript.source import Unreadable
 
 CONVERSATIONS_PER_PAGE = 50
 ROWS_PER_PAGE = 60
@@ -104,6 +107,11 @@ async def pause(call: Call) -> Answer:
 
 async def resume(call: Call) -> Answer:
     return reply(await call.keeper.resume(call.principal, call.values["conversation_id"]))
+
+
+async def reconcile(call: Call) -> Answer:
+    body = await call.body(ReconcileBody, optional=True)
+    return reply(await call.keeper.reconcile(call.principal, call.values["conversation_id"], body.session))
 
 
 async def events(call: Call) -> Answer:
@@ -285,6 +293,19 @@ OPERATIONS = (
         handler=resume,
         right=Right.WRITE,
         answer=Snapshot,
+        tag="conversations",
+    ),
+    Operation(
+        method="POST",
+        path=ONE + "/reconcile",
+        name="reconcileConversation",
+        summary="Merge what the conversation's coding CLI recorded into its history. Again changes nothing.",
+        handler=reconcile,
+        right=Right.WRITE,
+        body=ReconcileBody,
+        body_optional=True,
+        answer=Reconciliation,
+        errors=(NotPossible, Unreadable),
         tag="conversations",
     ),
     Operation(

@@ -32,6 +32,7 @@ from turnkeeper.transcript.record import (
     THINKING,
     TOOL,
     UNKNOWN,
+    Piece,
     Record,
     Turn,
 )
@@ -55,7 +56,7 @@ class Fold:
         """Whether the newest text said that the response ended."""
         self._tool_waits = False
         self._before_ride: tuple[list[Record], bool] = [], False
-        self._texts: dict[str, tuple[Record, list[str]]] = {}
+        self._texts: dict[str, tuple[Record, list[Piece]]] = {}
         """Per response: the record of its newest text, and the pieces that this text is made of."""
         self._thoughts: dict[str, Record] = {}
         self._tools: dict[str, str] = {}
@@ -185,7 +186,8 @@ class Fold:
     def _think(self, number: int, row: Row, key: str, thinking: str) -> None:
         before = self._thoughts.get(key)
         if before is not None and thinking.startswith(before.text):
-            before.text = thinking
+            if thinking != before.text:
+                before.text, before.native_id = thinking, row.uuid
         else:
             self._thoughts[key] = self._add(THINKING, thinking, number, row)
 
@@ -219,12 +221,12 @@ class Fold:
     def _text(self, number: int, row: Row, key: str, text: str, stop: str | UnsetType | None) -> None:
         ends = stop not in UNFINISHED_STOPS
         before = self._texts.get(key)
-        if before is not None and self._goes_on(before, text):
+        if before is not None and self._goes_on(before, row.uuid, text):
             if ends and before[0] in self._open:
                 self._finished = True
             return
         record = self._add(FINAL, text, number, row)
-        self._texts[key] = record, [text]
+        self._texts[key] = record, [(row.uuid, text)]
         if row.is_aborted_mid_stream:
             record.status = INTERRUPTED
         self._tool_waits = False
@@ -235,21 +237,23 @@ class Fold:
         self._finished = ends
         self._old_file = stop is UNSET
 
-    def _goes_on(self, before: tuple[Record, list[str]], text: str) -> bool:
+    def _goes_on(self, before: tuple[Record, list[Piece]], native_id: str | None, text: str) -> bool:
         """Whether `text` belongs to a text of the same response: a snapshot of it, or its next piece."""
         record, pieces = before
-        for at, piece in enumerate(pieces):
-            if text.startswith(piece):
-                # A row that was written again, or a cumulative snapshot: the same text, further on.
-                pieces[at] = text
-                break
-            if piece.startswith(text):
+        for at, (_, piece) in enumerate(pieces):
+            if text == piece or piece.startswith(text):
                 return True
+            if text.startswith(piece):
+                # A cumulative snapshot: the same text, further on.
+                pieces[at] = native_id, text
+                break
         else:
             if record not in self._open:
                 return False
-            pieces.append(text)
-        record.text = "\n\n".join(pieces)
+            pieces.append((native_id, text))
+        record.text = "\n\n".join([piece for _, piece in pieces])
+        record.native_id = pieces[0][0]
+        record.pieces = tuple(pieces) if len(pieces) > 1 else ()
         return True
 
     def user(self, number: int, row: Row, message: Content) -> None:
