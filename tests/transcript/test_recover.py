@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.transcript.strategies import claude_sessions
@@ -287,6 +287,7 @@ def test_importing_a_case_twice_changes_nothing_and_loses_nothing(case: str) -> 
     assert len({row.native_id for row in after}) == len(after)
 
 
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(session=claude_sessions(), data=st.data())
 def test_whatever_was_lost_comes_back_once_and_in_its_place(
     tmp_path_factory: Any, session: ClaudeSession, data: st.DataObject
