@@ -44,6 +44,10 @@ class Seals:
                 self._live[turn_id] = msgspec.json.decode(opened, type=dict[str, str])
         return self._live.get(turn_id, {})
 
+    def holds(self, turn_id: str) -> bool:
+        """Whether secrets of the turn are in this process's memory."""
+        return turn_id in self._live
+
     async def forget(self, turn_id: str) -> None:
         """The turn has ended."""
         if self._live.pop(turn_id, None) is not None and self._cipher is not None:

@@ -127,6 +127,10 @@ class Sealing(Protocol):
         """token -> secret."""
         ...
 
+    def holds(self, turn_id: str) -> bool:
+        """Whether this process sealed or opened secrets of the turn: a look that costs nothing."""
+        ...
+
     async def forget(self, turn_id: str) -> None:
         """The turn has ended."""
         ...
@@ -604,8 +608,10 @@ class Dispatcher:
         """The task of a running turn: run, then end it. It never ends without the lane being told."""
         outcome: Outcome
         try:
-            if self._seals is not None and MASK_BEGINS in plain_text(running.offer.request.parts):
-                running.sealed = await self._seals.of(running.fence.turn_id)
+            # A turn that starts in the commit that stores it is offered with its words as sent, unmasked.
+            turn_id, words = running.fence.turn_id, running.offer.request.parts
+            if self._seals is not None and (self._seals.holds(turn_id) or MASK_BEGINS in plain_text(words)):
+                running.sealed = await self._seals.of(turn_id)
             runner = self._runner_of(running.offer.request.agent)
             outcome = await runner.run(running)
         except asyncio.CancelledError:
