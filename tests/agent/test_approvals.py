@@ -64,7 +64,7 @@ def test_a_destructive_call_waits_and_its_siblings_run() -> None:
         assert shop.ran == [("note", "x")]
         asked = outcome.needs["approvals"][0]
         assert (asked["call_id"], asked["name"], asked["arguments"]) == ("d1", "drop", {"name": "staging"})
-        assert asked["expires_at"] == world.clock.now() + 86_400
+        assert asked["expires_at"] == world.clock.now() + world.runner.settings.approval_seconds
         assert results(turn)["n1"].content == "noted"
         assert "waits for a person's approval" in str(results(turn)["d1"].content)
         assert not [b for b in turn.bodies(ev.ToolIntended) if b.call_id == "d1"]
