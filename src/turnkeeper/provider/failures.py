@@ -58,7 +58,7 @@ KINDS: Final[dict[str, Kind]] = {
     "refused_request": Kind(
         False,
         "The provider refused the request ({why}).",
-        "check the model's name and the request's options",
+        "check the model's name, base_url and the request's options",
     ),
     "credentials": Kind(
         False,

@@ -322,7 +322,7 @@ def read_block(part: Part) -> dict[str, Any] | None:
         block = msgspec.json.decode(raw)
     except msgspec.DecodeError:
         return None  # a lone surrogate: such a block cannot go back as it came (A23)
-    return block if isinstance(block, dict) else None
+    return block if isinstance(block, dict) and not _holds_nul(bytes(raw)) else None
 
 
 def raw_block(block: Json) -> msgspec.Raw:

@@ -36,7 +36,7 @@ class ProviderKit(Protocol):
     deadlines: Deadlines
     """Patient ones: nothing in a healthy answer comes near them."""
     short: Deadlines
-    """What the cases of silence are played under."""
+    """What each case of silence takes its one impatient deadline from."""
     streams_arguments: bool
     """Whether arguments come as text, which can be cut in the middle."""
 
@@ -321,7 +321,8 @@ async def a_stall_is_measured_and_pings_do_not_hide_it(kit: ProviderKit) -> None
     """Silence is spoken of only here."""
     for pings in (False, True):
         provider = await kit.open({"text": "half", "stall_s": 60, "pings": pings})
-        failure = await failed(provider, kit, deadlines=kit.short)
+        impatient = msgspec.structs.replace(kit.deadlines, stall_seconds=kit.short.stall_seconds)
+        failure = await failed(provider, kit, deadlines=impatient)
         assert (failure.failure.kind, failure.failure.retryable) == ("stall", True)
         measured = failure.failure.measured_seconds
         assert measured is not None
@@ -342,7 +343,8 @@ async def a_late_first_word_is_its_own_kind_of_failure(kit: ProviderKit) -> None
         {"stall_s": 60},
     ):
         provider = await kit.open(round_)
-        failure = await failed(provider, kit, deadlines=kit.short)
+        impatient = msgspec.structs.replace(kit.deadlines, first_token_seconds=kit.short.first_token_seconds)
+        failure = await failed(provider, kit, deadlines=impatient)
         assert failure.failure.kind == "first_token"
         assert "silence" not in failure.failure.sentence
         assert failure.partial is None
@@ -353,7 +355,8 @@ async def a_late_first_word_is_its_own_kind_of_failure(kit: ProviderKit) -> None
 async def an_endless_answer_ends_at_the_total_and_will_not_be_retried(kit: ProviderKit) -> None:
     """Each word resets the stall, none the total."""
     provider = await kit.open({"text": "more and ", "endless": True})
-    failure = await failed(provider, kit, deadlines=kit.short)
+    impatient = msgspec.structs.replace(kit.deadlines, total_seconds=kit.short.total_seconds)
+    failure = await failed(provider, kit, deadlines=impatient)
     assert (failure.failure.kind, failure.failure.retryable) == ("total", False)
     measured = failure.failure.measured_seconds
     assert measured is not None
