@@ -250,6 +250,8 @@ class Encoder:
             self._leave(message, part, "A18", "thinking is off for this request")
             return
         block = read_block(part)
+        if block is not None and block.get("type") == "thinking" and block.get("thinking") != part.text:
+            block = {"type": "thinking", "spoiled": True}
         if block is None and part.signature and part.text and wellformed(part.text) == part.text:
             block = {"type": "thinking", "thinking": part.text, "signature": part.signature}
         # An unsigned block (A17), or one whose words were lost (A15), spoils the message's other thinking too.

@@ -141,7 +141,7 @@ class ResponsesReader(Reader):
         self.stop_reason = "tool_use" if calls else "end_turn"
         if kind == "response.incomplete":
             reason = (response.get("incomplete_details") or {}).get("reason") or "incomplete"
-            self.stop_reason = _CUT.get(reason, reason)
+            self.stop_reason = _CUT.get(text_of(reason), reason)
         self.complete = True
         return [Activity(kind)]
 

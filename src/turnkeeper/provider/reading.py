@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from turnkeeper.conversation import codec
 from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, Message, Origin
 from turnkeeper.conversation.parts import Part
 from turnkeeper.conversation.turns import Usage
@@ -103,7 +104,7 @@ class Reader:
         envelope = dict(self.envelope)
         if self._unknown:
             envelope["events"] = self._unknown
-        return Message(
+        message = Message(
             message_id="",
             role=ASSISTANT,
             parts=parts,
@@ -115,6 +116,11 @@ class Reader:
             origin=origin,
             envelope=raw_block(envelope) if envelope else msgspec.UNSET,
         )
+        try:  # what cannot be read back must never be journaled: one such row would brick the conversation
+            codec.decode_message(codec.encode(message))
+        except (msgspec.MsgspecError, *_NONSENSE) as problem:
+            raise Garbled(f"{type(problem).__name__} in a field of the answer") from problem
+        return message
 
     def reply(self, origin: Origin) -> Reply:
         """The whole answer. Raises Garbled if its parts make no sense."""
@@ -122,7 +128,7 @@ class Reader:
             message=self.message(origin),
             usage=self.usage,
             stop_reason=self.stop_reason,
-            request_id=self.request_id,
+            request_id=self.request_id if isinstance(self.request_id, str) else None,
         )
 
     def unknown(self, kind: Any, event: Any) -> list[ProviderEvent]:
@@ -147,15 +153,15 @@ def decode(make_reader: MakesReader, events: Iterable[Any], origin: Origin) -> R
     try:
         for event in events:
             reader.feed(event)
+        if reader.complete:
+            return reader.reply(origin)
     except ErrorEvent as error:
         raise ProviderFailed(from_error(error.body, status=None)) from error
     except Garbled as error:
         raise ProviderFailed(failure("broken_stream", why=str(error))) from error
     except Oversized as error:
         raise ProviderFailed(failure("oversized", limit=REPLY_CHARS_MAX)) from error
-    if not reader.complete:
-        raise ProviderFailed(failure("broken_stream", why="it ended without an end"))
-    return reader.reply(origin)
+    raise ProviderFailed(failure("broken_stream", why="it ended without an end"))
 
 
 def text_of(value: Any) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -321,16 +320,20 @@ def read_block(part: Part) -> dict[str, Any] | None:
     try:
         block = msgspec.json.decode(raw)
     except msgspec.DecodeError:
-        return None  # a lone surrogate: such a block cannot go back as it came (A23)
+        return None
     return block if isinstance(block, dict) and not _holds_nul(bytes(raw)) else None
 
 
 def raw_block(block: Json) -> msgspec.Raw:
-    """A received block as it is kept: compact JSON, keys in the order they came, odd characters escaped."""
+    """A received block as it is kept: compact JSON, keys in the order they came.
+
+    A lone surrogate, which JSON in UTF-8 cannot hold, becomes U+FFFD: such a block could not go back as it
+    came anyhow (A23).
+    """
     try:
         data = msgspec.json.encode(block)
-    except (UnicodeEncodeError, RecursionError, msgspec.MsgspecError):
-        return msgspec.Raw(json.dumps(block, separators=(",", ":")).encode("ascii"))
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(_without_lone_surrogates(block))
     # The codec's mark for odd characters must not stand in raw JSON.
     return msgspec.Raw(data.replace("\ue000".encode(), b"\\ue000"))
 
@@ -338,6 +341,16 @@ def raw_block(block: Json) -> msgspec.Raw:
 def user_block(message: Message, part: Part, origin: Origin) -> dict[str, Any] | None:
     """A block on the user's side that we do not know ourselves and that came from this very origin."""
     return read_block(part) if type(part) is Opaque and is_bound_here(message, origin) else None
+
+
+def _without_lone_surrogates(value: Json) -> Json:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_without_lone_surrogates(key): _without_lone_surrogates(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_lone_surrogates(item) for item in value]
+    return value
 
 
 # --- results and files
