@@ -19,6 +19,8 @@ from turnkeeper.provider import dialects
 from turnkeeper.provider.wire import File, raw_block
 
 DIALECTS = sorted(dialects.DIALECTS)
+CONVERSATION = {"messages", "input", "contents"}
+"""Where a body keeps the conversation, whatever else is part of the request proper."""
 EXAMPLES = 100
 
 
@@ -63,7 +65,7 @@ def well_formed(text: str) -> str:
 def stable(dialect: str, turns: list[list[Message]]) -> None:
     """What was sent stays byte for byte when turns are added."""
     options = {"thinking": True, "cache": False}
-    field = dialects.dialect_named(dialect).body_fields[-1]
+    (field,) = CONVERSATION & set(dialects.dialect_named(dialect).body_fields)
     whole = msgspec.json.encode(encode(dialect, joined(turns), options=options).body[field])
     for closed in range(1, len(turns)):
         part = msgspec.json.encode(encode(dialect, joined(turns[:closed]), options=options).body[field])

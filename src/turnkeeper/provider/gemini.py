@@ -189,8 +189,12 @@ class Encoder:
             or call.get("name") != name
             or (call.get("args") or {}) != arguments
         ):
+            # The signature stays with its part also where only the name had to change on the wire (G5).
+            same = isinstance(call, dict) and (call.get("args") or {}) == arguments
+            signature = block.get("thoughtSignature") if block is not None and same else None
             block = {"functionCall": {"name": name, "args": arguments}}
-            signature = (part.bound or {}).get("thought_signature") if bound else None
+            if bound and not signature:
+                signature = (part.bound or {}).get("thought_signature")
             if signature:
                 block["thoughtSignature"] = signature
         if first and not block.get("thoughtSignature"):

@@ -1,8 +1,7 @@
 """Gemini models over httpx2: ready bytes in, raw chunks out, our own timers.
 
 Not on the google-genai SDK: it reads every chunk into models that drop or refuse fields which they do not
-know, so a received part could not go back as it came (docs/adr/0021). The SDK talks to the same loopback
-server in the tests, as a witness that this is the wire.
+know, so a received part could not go back as it came (docs/adr/0021).
 """
 
 from __future__ import annotations
