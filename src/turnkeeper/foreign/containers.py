@@ -228,7 +228,7 @@ def read_langchain(items: Sequence[Item]) -> list[Message]:
 
 def _langchain_content(content: Json) -> list[Part]:
     if isinstance(content, str):
-        return [Text(content)]
+        return [Text(content)] if content else []
     parts: list[Part] = []
     for piece in content if isinstance(content, list) else ():
         if isinstance(piece, str):

@@ -184,6 +184,8 @@ def _odd_ids(session: Session, providers: Sequence[str]) -> list[Finding]:
             if not isinstance(part, ToolCall) or part.server_side:
                 continue
             shown = part.id if len(part.id) < 60 else f"{part.id[:57]}..."
+            if not part.id and session.format == "gemini":
+                continue  # calls there need no ids: they pair by their order
             if part.id in used:
                 found.append(
                     _odd(

@@ -166,8 +166,8 @@ def _chat(i: int, item: Item, origin: Origin) -> Message:
     if role == ASSISTANT and isinstance(reasoning, str) and reasoning:
         parts.append(Thinking(reasoning))
     content = item.get("content")
-    if isinstance(content, str):
-        parts.append(Text(content))
+    if isinstance(content, str) and (content or role != ASSISTANT):
+        parts.append(Text(content))  # "" beside calls is how this API says that there are no words
     for piece in content if isinstance(content, list) else ():
         if isinstance(piece, dict) and piece.get("type") == "text":
             parts.append(Text(_words(piece.get("text"))))
