@@ -14,6 +14,9 @@ from typing import Any
 
 from turnkeeper.conversation.messages import Message, Origin
 from turnkeeper.conversation.parts import Part, Text, ToolCall, ToolResult
+from turnkeeper.foreign.doctor import heal_items
+from turnkeeper.foreign.findings import check, examine, feed_of
+from turnkeeper.foreign.sessions import Session, parse_json
 from turnkeeper.history.builder import FeedBuilder
 from turnkeeper.history.feed import build_feed
 from turnkeeper.history.row import Row as FeedRow
@@ -105,7 +108,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 async def run() -> list[Row]:
     """The table."""
-    return [*_whole(), *_one_more_round()]
+    return [*_whole(), *_one_more_round(), *_doctor()]
 
 
 def _whole() -> list[Row]:
@@ -179,4 +182,45 @@ def _one_more_round() -> list[Row]:
         Row(name="next round's feed after one more exchange, 100 messages", value=base, unit="ms"),
         at_most("the same at 1,000 messages", median(times[1_000]), "ms", of="at 100", base=base, limit=2),
         at_most("the same at 10,000 messages", median(times[10_000]), "ms", of="at 100", base=base, limit=2),
+    ]
+
+
+def _doctor() -> list[Row]:
+    """Looking at a stored list, beside a plain parse of the same bytes; the goals are shares of its speed."""
+    corpus = make_corpus(10_000)
+    body = (
+        dialect_named("anthropic")
+        .encode(build_feed(corpus).messages, origin=ORIGIN, options={"cache": False})
+        .body
+    )
+    data = json.dumps(body["messages"]).encode()
+
+    def load() -> Session:
+        return Session(name="bench", format="anthropic", items=parse_json(data))
+
+    def heal() -> object:
+        session = load()
+        feed = feed_of(session)
+        examine(session, ("anthropic",), feed=feed)
+        return heal_items(session, feed)
+
+    found: dict[str, list[float]] = {"parse": [], "check": [], "heal": []}
+    for _ in range(REPETITIONS):
+        found["parse"].append(_timed(lambda: json.loads(data)))
+        found["check"].append(_timed(lambda: check(load())))
+        found["heal"].append(_timed(heal))
+    base = median(found["parse"])
+    return [
+        Row(name="json.loads of a session, 10,000 messages", value=base, unit="ms"),
+        at_most(
+            "doctor: only checking", median(found["check"]), "ms", of="json.loads", base=base, limit=1 / 0.8
+        ),
+        at_most(
+            "doctor: checking and healing",
+            median(found["heal"]),
+            "ms",
+            of="json.loads",
+            base=base,
+            limit=1 / 0.2,
+        ),
     ]
