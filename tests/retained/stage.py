@@ -6,11 +6,9 @@ delay before Enter is not scaled, for it is not ours.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from turnkeeper.store.sqlite import SQLiteStore
 from turnkeeper.terminal.pane import Pane
 from turnkeeper.terminal.tmux import Tmux, run_once
 from turnkeeper.testing.scripted_cli.quirks import Quirks
+from turnkeeper.testing.until import until
 
 SOURCE = Path(__file__).parents[2] / "src"
 OWNER = Principal(user_id="owner", scopes=ALL_SCOPES)
@@ -146,15 +145,10 @@ class Stage:
 
     async def until(self, what: Callable[[], Any], seconds: float = 20.0, why: str = "") -> Any:
         """Wait until `what` (a function, perhaps async) gives something true; fail after `seconds`."""
-        deadline = time.monotonic() + seconds
-        while True:
-            found = what()
-            if asyncio.iscoroutine(found):
-                found = await found
-            if found:
-                return found
-            assert time.monotonic() < deadline, f"{why or what}\n{self.tail()}"
-            await asyncio.sleep(0.02)
+        try:
+            return await until(what, why or "the stage", seconds=seconds)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{self.tail()}") from None
 
     async def ended(self, turn_id: str, seconds: float = 20.0) -> TurnView:
         """The turn, once it has ended."""
