@@ -60,7 +60,8 @@ async def kill_and_check(folder: Path, kills: int, seed: int) -> None:
             name, seq = (await child.stdout.readline()).split()
             acknowledged[name.decode()] = int(seq)
         child.kill()
-        for line in (await child.stdout.read()).splitlines():
+        whole_lines, _, _torn = (await child.stdout.read()).rpartition(b"\n")
+        for line in whole_lines.splitlines():
             name, seq = line.split()
             acknowledged[name.decode()] = int(seq)
         await child.wait()
