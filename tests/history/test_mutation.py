@@ -8,14 +8,14 @@ from functools import partial
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 
 from tests.history.expect import judge
 from tests.history.strategies import histories
 from tests.history.test_cases import FILES
 from tests.history.test_properties import client_calls, expiries, shape_faults
 from turnkeeper.conversation.messages import Message
-from turnkeeper.conversation.parts import Attachment, Text, Thinking, ToolCall, ToolResult
+from turnkeeper.conversation.parts import Attachment, Opaque, Part, Text, Thinking, ToolCall, ToolResult
 from turnkeeper.conversation.turns import Effect
 from turnkeeper.foreign.case import feed_case
 from turnkeeper.history import feed as feed_module
@@ -87,6 +87,11 @@ def content_faults(history: Sequence[Message], expired: frozenset[str], feed: Fe
     return faults
 
 
+def holds_a_block(part: Part) -> bool:
+    """Whether it is what a provider gave and we do not know: it may go back to that provider, as it came."""
+    return isinstance(part, Opaque) and part.block is not msgspec.UNSET
+
+
 def message_faults(message: Message) -> list[str]:
     faults: list[str] = []
     if message.role == "assistant":
@@ -96,8 +101,7 @@ def message_faults(message: Message) -> list[str]:
         if any(isinstance(p, ToolCall) and p.server_side and p.id not in answers for p in message.parts):
             faults.append("a server's call without a result")
     if message.role == "user":
-        kinds = {type(p) for p in message.parts}
-        if not kinds <= {Text, Attachment}:
+        if not all(isinstance(p, Text | Attachment) or holds_a_block(p) for p in message.parts):
             faults.append("a part out of place")
         texts = [p.text for p in message.parts if isinstance(p, Text)]
         if len(message.parts) == len(texts) == 2 and texts[0] == texts[1] == "hello":
@@ -109,8 +113,13 @@ def message_faults(message: Message) -> list[str]:
     return faults
 
 
+ODD = msgspec.Raw(b'{"type": "search_result", "source": "x"}')
+
+
 @settings(max_examples=150, deadline=None)
 @given(histories, expiries)
+@example([Message(message_id="m0", role="user", parts=(Opaque("odd", block=ODD),))], frozenset())
+@example([Message(message_id="m0", role="user", parts=(Opaque("odd"),))], frozenset())
 def test_every_feed_holds_what_it_may_hold(history: list[Message], expired: frozenset[str]) -> None:
     plain = [msgspec.structs.replace(m, parts=m.parts[:1]) if m.role == "user" else m for m in history]
     feed = build_feed(plain, expired=expired)
