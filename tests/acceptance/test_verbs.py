@@ -106,6 +106,15 @@ def test_queue_why_cancel_pause_and_resume_tell_what_is_and_change_it(verbs: Ver
     assert verbs.json("send", conversation_id, "later")["outcome"] == "queued"
 
 
+def test_usage_is_the_bill_of_a_turn(verbs: Verbs) -> None:
+    told = verbs.json("send", "new", "hello", "--wait")
+    bill = verbs.json("usage", told["turn_id"])
+    assert [(call["round"], call["end"]) for call in bill["calls"]] == [(1, "finished")]
+    assert bill["total"]["input_tokens"] > 0
+    shown = verbs.run("usage", told["turn_id"]).stdout
+    assert f"in all: {bill['total']['input_tokens']} in" in shown
+
+
 def test_retry_takes_up_a_failed_turn(verbs: Verbs) -> None:
     failed = verbs.run("send", "new", "break it", "--wait")
     assert failed.stdout == ""

@@ -82,9 +82,10 @@ class Agent:
             total_seconds=s.total_seconds,
         )
 
-    def price(self, usage: Usage | None) -> float | None:
-        """What so many tokens cost at this agent's prices; None where it names none."""
-        prices = self.definition.prices
+    def price(self, usage: Usage | None, *, fallback: bool = False) -> float | None:
+        """What so many tokens cost at the prices of this agent, or of its fallback model; None where none are named."""
+        definition = self.definition
+        prices = definition.fallback.prices if fallback and definition.fallback else definition.prices
         if usage is None or prices is None:
             return None
         cached = prices.input if prices.cached is None else prices.cached

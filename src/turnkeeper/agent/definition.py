@@ -31,6 +31,16 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Turn a leaked call into a real one where it fits the tool's schema, instead of sampling again."""
 
 
+class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a million tokens cost, in one currency."""
+
+    input: float = 0.0
+    output: float = 0.0
+    cached: float | None = None
+    cache_write: float | None = None
+    currency: str = "USD"
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model at one address. The key is named, never written."""
 
@@ -42,16 +52,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     script: str | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Further fields of the request, in the provider's own words."""
-
-
-class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a million tokens cost, in one currency."""
-
-    input: float = 0.0
-    output: float = 0.0
-    cached: float | None = None
-    cache_write: float | None = None
-    currency: str = "USD"
+    prices: Prices | None = None
+    """Of a fallback model; the agent's own stand at the agent."""
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,7 +34,7 @@ from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import ASSISTANT, ERRORED, INTERRUPTED, LEAKED, NOTICE, USER, Message
 from turnkeeper.conversation.parts import Text
-from turnkeeper.conversation.turns import Failure
+from turnkeeper.conversation.turns import Failure, Usage
 from turnkeeper.failpoint import failpoint
 from turnkeeper.history.feed import FeedOptions, build_feed, find_expired
 from turnkeeper.history.shape import SUMMARY
@@ -115,10 +115,17 @@ class ModelTurn(Attempt):
             return await self._failed(streamed)
         return await self._replied(streamed.reply, streamed, closing=closing)
 
+    @property
+    def _falls_back(self) -> bool:
+        return self.agent.fallback is not None and self.journal.so_far.auto_resumes > 0
+
     def _provider(self) -> Provider:
-        if self.agent.fallback is not None and self.journal.so_far.auto_resumes > 0:
+        if self.agent.fallback is not None and self._falls_back:
             return self.agent.fallback
         return self.agent.provider
+
+    def _price(self, usage: Usage | None) -> float | None:
+        return self.agent.price(usage, fallback=self._falls_back)
 
     def _build(self, provider: Provider) -> tuple[Sequence[Message], bytes]:
         feed: Sequence[Message] = self.journal.feed().messages
@@ -230,7 +237,7 @@ class ModelTurn(Attempt):
         text = texts.SUMMARY_HEAD + summary
         self.journal.add(
             ev.HistoryCompacted(
-                text, through, self._provider().origin.model, streamed.usage, self.agent.price(streamed.usage)
+                text, through, self._provider().origin.model, streamed.usage, self._price(streamed.usage)
             ),
             ev.MessageAppended(
                 self.journal.message(NOTICE, Text(text), provenance=SUMMARY, replay=False, through=through)
@@ -315,7 +322,7 @@ class ModelTurn(Attempt):
             seconds=round(streamed.seconds, 3),
             first_token_seconds=streamed.first_token_seconds,
             request_id=reply.request_id,
-            cost=self.agent.price(reply.usage),
+            cost=self._price(reply.usage),
         )
         journal.add(ev.MessageAppended(stored), finished)
         if streamed.leak is not None:
@@ -359,7 +366,7 @@ class ModelTurn(Attempt):
             ev.MessageAppended(leaked),
             ev.AttemptSuperseded(leaked.message_id, "leaked_markup", round=number),
             ev.MessageMarked(leaked.message_id, standing=LEAKED, replay=False, why="leaked_markup"),
-            ev.RoundFailed(number, failure, streamed.usage, self.agent.price(streamed.usage)),
+            ev.RoundFailed(number, failure, streamed.usage, self._price(streamed.usage)),
         )
 
     async def _failed(self, streamed: Streamed) -> Outcome | None:
@@ -368,9 +375,7 @@ class ModelTurn(Attempt):
         journal = self.journal
         number = journal.so_far.rounds_finished + 1
         self.keep(streamed.text, ERRORED, number, streamed.partial)
-        journal.add(
-            ev.RoundFailed(number, streamed.failure, streamed.usage, self.agent.price(streamed.usage))
-        )
+        journal.add(ev.RoundFailed(number, streamed.failure, streamed.usage, self._price(streamed.usage)))
         return await self.again()
 
     def request_changes(self, failure: Failure) -> bool:

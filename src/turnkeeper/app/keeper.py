@@ -38,6 +38,7 @@ from turnkeeper.conversation.events import (
     ConversationDeleted,
     ConversationRenamed,
     Draft,
+    Event,
 )
 from turnkeeper.conversation.ids import turn_of_approval
 from turnkeeper.conversation.masking import Masker
@@ -82,6 +83,7 @@ from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.runner import Runner
 from turnkeeper.port.store import AttachmentRow, Batch, Store, TokenRow, UserRow
 from turnkeeper.projection.order import cut_page
+from turnkeeper.projection.spending import Spending, read_spending
 from turnkeeper.projection.timeline import Timeline, queue_rows, timeline_rows
 from turnkeeper.projection.view import (
     Accepted,
@@ -110,6 +112,8 @@ OWNER = "owner"
 """The default user, who is also the page's user."""
 
 PROBE_BYTES = 64 * 1024
+EVENTS_PAGE = 1000
+"""Events that are read at once where all of a turn's are wanted."""
 """What the store must take, after it has refused a submission, before it counts as healthy again."""
 
 OPERATOR = Principal(user_id=OWNER, scopes=OWNER_SCOPES, kind="operator")
@@ -762,6 +766,26 @@ class Keeper:
             "chain": [event_view(event) for event in events],
             "tool_calls": [msgspec.to_builtins(call) for call in calls],
         }
+
+    async def usage(self, principal: Principal, turn_id: str) -> Spending:
+        """What the turn used and cost, call by call, and what was saved by keeping what was done."""
+        turn = await self._turn_in(principal, Right.READ, turn_id)
+        definition = self.agents.get(turn.agent)
+        prices = None if definition is None else definition.prices
+        found: list[Event] = []
+        while len(page := await self._events_of(turn, after=found[-1].seq if found else 0)) > 0:
+            found += page
+        return read_spending(
+            found,
+            turn_id=turn_id,
+            conversation_id=turn.conversation_id,
+            currency=None if prices is None else prices.currency,
+        )
+
+    async def _events_of(self, turn: Turn, *, after: int) -> tuple[Event, ...]:
+        return await self.store.events(
+            turn.conversation_id, after=after, limit=EVENTS_PAGE, turn_id=turn.turn_id
+        )
 
     async def why(self, principal: Principal, turn_id: str) -> Why:
         """Why the turn waits: who holds the lane, since when, what releases it."""

@@ -43,6 +43,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example: turnkeeper tail c_01jd7m9q3w5v8x2c4b6n1m0k9h --after 120")(tail)
     app.command(epilog="Example: turnkeeper queue c_01jd7m9q3w5v8x2c4b6n1m0k9h")(queue)
     app.command(epilog="Example: turnkeeper why t_01jd7m9q3w5v8x2c4b6n1m0k9h")(why)
+    app.command(epilog="Example: turnkeeper usage t_01jd7m9q3w5v8x2c4b6n1m0k9h")(usage)
     app.command(epilog="Example: turnkeeper cancel t_01jd7m9q3w5v8x2c4b6n1m0k9h --queue continue")(cancel)
     app.command(epilog="Example: turnkeeper retry t_01jd7m9q3w5v8x2c4b6n1m0k9h")(retry)
     app.command(epilog="Example: turnkeeper pause c_01jd7m9q3w5v8x2c4b6n1m0k9h")(pause)
@@ -229,6 +230,48 @@ def why(turn: Turn, url: Url = None, token: Token = None, data: Data = None, as_
     for name in ("holder", "since", "releases", "deadline"):
         if told.get(name):
             print(f"  {name}: {printable(str(told[name]))}")
+
+
+def usage(
+    turn: Turn, url: Url = None, token: Token = None, data: Data = None, as_json: AsJson = False
+) -> None:
+    """Show what a turn used and cost: each model call, each attempt, and what a resume saved."""
+    told = find(url, token, data).get(at("turns", turn, "usage"))
+    if as_json:
+        put(told)
+        return
+    for line in usage_lines(told):
+        print(line)
+
+
+def usage_lines(told: Mapping[str, Any]) -> list[str]:
+    """The bill of a turn, a line each."""
+    currency = told["currency"] or ""
+
+    def said(used: Mapping[str, Any]) -> str:
+        cached = f" ({used['cached_tokens']} cached)" if used["cached_tokens"] else ""
+        money = "no price" if used["cost"] is None else f"{used['cost']:.6f} {currency}".rstrip()
+        return f"{used['input_tokens']} in{cached}, {used['output_tokens']} out, {money}"
+
+    lines = []
+    for call in told["calls"]:
+        what = "summary" if call["kind"] == "summary" else f"round {call['round']}"
+        end = call["end"] + (f" ({call['failure']})" if call["failure"] else "")
+        model = printable("/".join(word for word in (call["provider"], call["model"]) if word))
+        lines.append(f"  {what:9} attempt {call['attempt']}  {end:22} {model:24} {said(call['used'])}")
+    if len(told["attempts"]) > 1:
+        lines += [f"  attempt {one['attempt']}: {said(one['used'])}" for one in told["attempts"]]
+    lines.append(f"in all: {said(told['total'])}")
+    if told["superseded"]["calls"]:
+        lines.append(f"of it came to nothing: {said(told['superseded'])}")
+    for kept in told["saved"]:
+        lines.append(
+            f"saved ({kept['why']}): {kept['rounds']} rounds and {kept['results']} tool calls not done again, "
+            f"{said(kept['used'])}"
+        )
+    if told["total"]["unpriced"]:
+        lines.append(f"{told['total']['unpriced']} calls have no price: the agents file names none for them")
+    return lines
 
 
 def cancel(

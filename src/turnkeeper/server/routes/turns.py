@@ -17,6 +17,7 @@ from turnkeeper.errors import (
     TextTooLong,
     TurnDecided,
 )
+from turnkeeper.projection.spending import Spending
 from turnkeeper.projection.view import Accepted, TurnView, Why
 from turnkeeper.server.operation import Call, Operation, Param
 from turnkeeper.server.reply import Answer, Headers, reply
@@ -102,6 +103,10 @@ async def evidence(call: Call) -> Answer:
 
 async def why(call: Call) -> Answer:
     return reply(await call.keeper.why(call.principal, call.values["turn_id"]))
+
+
+async def usage(call: Call) -> Answer:
+    return reply(await call.keeper.usage(call.principal, call.values["turn_id"]))
 
 
 async def cancel(call: Call) -> Answer:
@@ -193,6 +198,16 @@ OPERATIONS = (
         handler=why,
         right=Right.READ,
         answer=Why,
+        tag="turns",
+    ),
+    Operation(
+        method="GET",
+        path=ONE + "/usage",
+        name="turnUsage",
+        summary="What a turn used and cost: per model call, per attempt, in all, and what a resume saved.",
+        handler=usage,
+        right=Right.READ,
+        answer=Spending,
         tag="turns",
     ),
     Operation(
