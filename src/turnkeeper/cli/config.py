@@ -38,6 +38,9 @@ def check(
     config: Annotated[
         Path | None, typer.Option("--config", help="The settings file (turnkeeper.toml).", show_default=False)
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Make one tiny call to each model, and say what works.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Print what is in force and from where, without secrets; exit 1 if something cannot be used."""
@@ -48,9 +51,12 @@ def check(
     problems: list[str] = []
     settings = _settings(folder, config, problems)
     definitions, file = _agents(folder, agents, problems)
+    calls = _call_models(file) if live and definitions else []
+    problems += [f"{call['name']}: {call['sentence']}" for call in calls if not call["works"]]
     if as_json:
         put(
             {
+                **({"live": calls} if live else {}),
                 "ok": not problems,
                 "problems": problems,
                 "settings": {name: {"value": v, "from": source} for name, (v, source) in settings.items()},
@@ -59,7 +65,7 @@ def check(
             }
         )
     else:
-        _print(settings, definitions, file, problems)
+        _print(settings, definitions, file, calls, problems)
     return UNHEALTHY_EXIT if problems else 0
 
 
@@ -106,6 +112,35 @@ def _agents(
     return {name: _shown(definition) for name, definition in definitions.items()}, file
 
 
+def _call_models(file: Path | None) -> list[dict[str, Any]]:
+    """One tiny call to each model that an agent names; a fallback model is `NAME fallback`."""
+    import asyncio
+
+    import msgspec
+
+    from turnkeeper.agent.agents_file import load_agents
+    from turnkeeper.app.system import SystemClock
+    from turnkeeper.provider.live import check_live
+
+    models = {}
+    for name, definition in load_agents(file).items():
+        if definition.runner != "model":
+            continue
+        for called, model in ((name, definition.model), (f"{name} fallback", definition.fallback)):
+            if model is not None:
+                models[called] = {
+                    "provider": model.provider,
+                    "model": model.model,
+                    "base_url": model.base_url,
+                    "api_key_env": model.api_key_env,
+                    "api_key_file": model.api_key_file,
+                    "script": model.script,
+                }
+    found = asyncio.run(check_live(models, clock=SystemClock()))
+    calls: list[dict[str, Any]] = msgspec.to_builtins(found)
+    return calls
+
+
 def _missing_credentials(definition: AgentDefinition) -> list[str]:
     """The variables and files that an agent's models name and that are not there."""
     missing = []
@@ -147,6 +182,7 @@ def _print(
     settings: dict[str, tuple[Any, str]],
     definitions: dict[str, dict[str, Any]],
     file: Path | None,
+    calls: list[dict[str, Any]],
     problems: list[str],
 ) -> None:
     for name, (value, source) in settings.items():
@@ -158,6 +194,11 @@ def _print(
         made_of = {"model": f"{model.get('provider')} {model.get('model')}".strip()}
         made_of |= {"python": str(definition.get("function")), "retained": str(definition.get("cli"))}
         print(f"  {printable(name)}: {definition['runner']}, {printable(made_of[definition['runner']])}")
+    for call in calls:
+        if call["works"]:
+            model = printable(f"{call['provider']} {call['model']}".strip())
+            said = printable(call["sentence"])
+            print(f"  {printable(call['name'])}: {model} works: {said}, {call['seconds']:.2f} s")
     sys.stdout.flush()
     for problem in problems:
         print(f"turnkeeper: {' '.join(printable(problem).split())}", file=sys.stderr)

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.util import find_spec
@@ -22,6 +21,7 @@ from typing import Any, Final
 from turnkeeper.app import OPERATOR, Keeper
 from turnkeeper.conversation.parts import Text
 from turnkeeper.testing.bench import Row, at_least, at_most, clock, in_turns, median
+from turnkeeper.testing.model_server.process import model_server_process
 
 ROUNDS: Final = 2
 """Rounds of one turn."""
@@ -65,7 +65,7 @@ async def run() -> list[Row]:
     """All rows of the rounds' bench."""
     os.environ["TURNKEEPER_BENCH_KEY"] = "any"
     with tempfile.TemporaryDirectory() as folder:
-        async with _model_server(Path(folder)) as url, _keeper(Path(folder), url) as keeper:
+        async with model_server_process(RULES) as url, _keeper(Path(folder), url) as keeper:
             variants = _variants(url, keeper, Path(folder))
             for turn in variants.values():
                 await turn()
@@ -135,29 +135,6 @@ def _together(turn: Turn) -> Callable[[], Awaitable[float]]:
         return PARALLEL * ROUNDS / (clock() - began)
 
     return measure
-
-
-@contextlib.asynccontextmanager
-async def _model_server(folder: Path) -> AsyncIterator[str]:
-    """The loopback model server in a process of its own."""
-    script = folder / "script.json"
-    script.write_text(json.dumps(RULES))
-    source = (
-        "import functools\n"
-        "from turnkeeper.testing.model_server import serve_model\n"
-        f"serve_model({str(script)!r}, announce=functools.partial(print, flush=True))"
-    )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", source, stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    try:
-        line = await asyncio.wait_for(process.stdout.readline(), 60)
-        yield line.decode().strip()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 @contextlib.asynccontextmanager
