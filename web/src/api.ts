@@ -46,7 +46,13 @@ export type Row = {
   provenance?: string;
   at?: string;
   turn?: Turn;
+  /** Of a live row: the round that is being written. */
+  round?: number;
+  /** Of a row that was sent and is not among the server's: the conversation (null: the one being made), how, what went wrong. */
+  into?: string | null;
+  how?: "queue" | "steer" | "interrupt";
   problem?: string;
+  again?: number;
 };
 
 export type Timeline = { rows: Row[]; next: number | null; as_of_seq: number; epoch: string };
@@ -98,20 +104,37 @@ export class Problem extends Error {
   ) {
     super(sentence);
   }
+
+  /** Nobody can tell from this answer whether the request was carried out. */
+  get unknown(): boolean {
+    return this.status === 0 || [408, 425, 502, 503, 504].includes(this.status) || this.code === "key_in_flight";
+  }
+
+  /** It may well be gone at the next try. */
+  get passing(): boolean {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
+  }
 }
 
-export async function call<T>(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<T> {
+export async function call<T>(method: string, path: string, body?: unknown, headers: Record<string, string> = {}, within_ms = 30_000): Promise<T> {
   let answer: Response;
   try {
     answer = await fetch(path, {
       method,
       headers: body === undefined ? headers : { "content-type": "application/json", ...headers },
       body: body === undefined ? undefined : JSON.stringify(body),
+      signal: AbortSignal.timeout(within_ms),
     });
   } catch {
     throw new Problem(0, "offline", "The server cannot be reached. What you wrote is kept.", true);
   }
-  if (answer.ok) return (await answer.json()) as T;
+  if (answer.ok) {
+    try {
+      return (await answer.json()) as T;
+    } catch {
+      throw new Problem(0, "broken", "The server's answer did not arrive whole.", true);
+    }
+  }
   const problem = (await answer.json().catch(() => ({}))) as Record<string, unknown>;
   throw new Problem(
     answer.status,
@@ -122,7 +145,8 @@ export async function call<T>(method: string, path: string, body?: unknown, head
 }
 
 export const get = <T,>(path: string) => call<T>("GET", path);
-export const post = <T,>(path: string, body: unknown = {}, headers?: Record<string, string>) => call<T>("POST", path, body, headers);
+export const post = <T,>(path: string, body: unknown = {}, headers?: Record<string, string>, within_ms?: number) =>
+  call<T>("POST", path, body, headers, within_ms);
 
 export async function upload(file: File): Promise<FilePart> {
   const answer = await fetch(`/v1/attachments?name=${encodeURIComponent(file.name)}`, {

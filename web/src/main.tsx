@@ -147,7 +147,7 @@ function Timeline() {
     const handle = list.current;
     if (handle) follow.current = handle.scrollOffset + handle.viewportSize >= handle.scrollSize - 40;
   };
-  if (!s.chosen.value) return <div class="timeline blank">Write something to begin.</div>;
+  if (!s.chosen.value && rows.length === 0) return <div class="timeline blank">Write something to begin.</div>;
   if (rows.length === 0) return <div class="timeline blank">{s.loading.value ? "loading" : "Nothing has been said yet."}</div>;
   return (
     <div class="timeline" role="feed" aria-busy={Boolean(s.live.value)} aria-label="Messages" onWheel={byPerson} onTouchMove={byPerson} onKeyUp={byPerson} onPointerUp={byPerson}>
@@ -268,7 +268,10 @@ function Composer() {
           {s.files.value.map((file) => (
             <li key={file.attachment_id}>
               📎 {file.name}{" "}
-              <button type="button" aria-label={`Remove ${file.name}`} onClick={() => (s.files.value = s.files.value.filter((one) => one !== file))}>
+              <button type="button" aria-label={`Remove ${file.name}`} onClick={() => {
+                  s.files.value = s.files.value.filter((one) => one !== file);
+                  s.keepDraft();
+                }}>
                 ✕
               </button>
             </li>
@@ -333,6 +336,7 @@ function Banners() {
     <div class="banners" aria-live="polite">
       {s.signedOut.value && <p class="banner bad">You are signed out. Open the address that the server printed, or ask for a new one: turnkeeper serve prints it at start.</p>}
       {!s.online.value && !s.signedOut.value && <p class="banner wait">Not connected; trying again. What you send is kept.</p>}
+      {s.trouble.value && s.online.value && !s.signedOut.value && <p class="banner wait">Trying again. {s.trouble.value}</p>}
       {paused && (
         <p class="banner wait">
           The queue is paused ({paused}).{" "}

@@ -8,19 +8,32 @@ export function withOlder(older: Row[], rows: Row[]): Row[] {
   return [...older.filter((row) => !known.has(row.key)), ...rows];
 }
 
-/** The newest page replaces the tail from its first row on; older rows that were loaded stay. */
-export function withNewest(rows: Row[], newest: Timeline): Row[] {
-  const first = newest.rows.find((row) => row.seq !== undefined)?.seq;
-  if (first === undefined || newest.next === null) return newest.rows;
-  return [...rows.filter((row) => row.seq !== undefined && row.seq < first), ...newest.rows];
+/**
+ * The newest page replaces the tail from its first row on; older rows that were loaded stay.
+ * Where the two do not meet there would be a hole: then only the newest page stands, and older pages load anew.
+ */
+export function withNewest(rows: Row[], newest: Timeline): { rows: Row[]; kept: boolean } {
+  const first = newest.next === null ? undefined : newest.rows[0]?.key;
+  const at = first === undefined ? -1 : rows.findIndex((row) => row.key === first);
+  return at < 0 ? { rows: newest.rows, kept: false } : { rows: [...rows.slice(0, at), ...newest.rows], kept: true };
 }
 
-/** What is drawn: history, then what is being written, then what is being sent, then what waits. */
+/** What is drawn: history, then what is being written, then what waits, then what is being sent. */
 export function drawn(history: Row[], live: Row | null, sending: Row[], known: Set<string>): Row[] {
   const firstQueued = history.findIndex((row) => row.kind === "queued");
   const cut = firstQueued < 0 ? history.length : firstQueued;
   const unheard = sending.filter((row) => !row.turn_id || !known.has(row.turn_id));
   return [...history.slice(0, cut), ...(live ? [live] : []), ...history.slice(cut), ...unheard];
+}
+
+/** One key for a message from its first to its last row, whether it is being sent, waits, or stands in history. */
+export function named(rows: Row[], names: Map<string, string>): Row[] {
+  const given = new Set<string>();
+  return rows.map((row) => {
+    if (!row.turn_id || (row.kind !== "user" && row.kind !== "queued" && row.kind !== "sending") || given.has(row.turn_id)) return row;
+    given.add(row.turn_id);
+    return { ...row, key: names.get(row.turn_id) ?? `t-${row.turn_id}` };
+  });
 }
 
 /** Which turns the rows show already, as a sent message or in the queue. */
@@ -31,22 +44,25 @@ export function turnsShown(rows: Row[]): Set<string> {
 /** The row of the answer that is being written, from a snapshot. */
 export function liveRow(running: Snapshot["running"]): Row | null {
   if (!running) return null;
-  const { turn, text, thinking } = running;
+  const { turn, text, thinking, round } = running;
   return {
     key: `live-${turn.turn_id}`,
     kind: "live",
     turn_id: turn.turn_id,
+    round,
     text,
     steps: thinking ? [{ kind: "thinking", text: thinking }] : [],
     turn,
   };
 }
 
-/** Nothing is being written any more when its words stand in history already. */
+/** Nothing is being written any more when its words stand in history already, or when its turn has ended there. */
 export function unlessAnswered(live: Row | null, history: Row[]): Row | null {
   if (!live) return null;
-  const written = history.some((row) => row.kind === "answer" && row.turn_id === live.turn_id && row.text === live.text && live.text !== "");
-  return written ? null : live;
+  const of_it = history.filter((row) => row.turn_id === live.turn_id);
+  const ended = of_it.some((row) => row.kind === "user" && row.turn && ["settled", "failed", "cancelled"].includes(row.turn.state));
+  const written = of_it.some((row) => row.kind === "answer" && row.text === live.text && live.text !== "");
+  return ended || written ? null : live;
 }
 
 /** Put a piece of live text where it belongs: `offset` says where it begins, so that a repeat changes nothing. */
@@ -60,7 +76,8 @@ export function withDelta(text: string, piece: string, offset: number | undefine
 export function fate(row: Row): { mark: string; words: string; tone: "" | "wait" | "good" | "bad" } {
   const turn = row.turn;
   if (row.kind === "sending") {
-    return row.problem ? { mark: "!", words: row.problem, tone: "bad" } : { mark: "…", words: "sending", tone: "wait" };
+    if (row.problem) return { mark: "!", words: row.problem, tone: "bad" };
+    return { mark: "…", words: row.again ? "not heard of yet; asking again" : row.turn_id ? "stored" : "sending", tone: "wait" };
   }
   if (!turn) return { mark: "", words: "", tone: "" };
   if (turn.state === "queued" && turn.parent) return { mark: "↪", words: "travels with the running turn", tone: "wait" };

@@ -107,11 +107,11 @@ function Fate({ row }: { row: Row }) {
         </button>
       )}
       {(turn?.state === "cancelled" || turn?.state === "failed") && (
-        <button type="button" onClick={() => void resend(turn)}>
+        <button type="button" onClick={() => resend(turn)}>
           Resend
         </button>
       )}
-      {row.kind === "sending" && row.problem && (
+      {row.kind === "sending" && (row.problem || (row.again ?? 0) > 1) && (
         <>
           <button type="button" onClick={() => resendUnheard(row)}>
             Resend

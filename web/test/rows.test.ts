@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { drawn, fate, turnsShown, unlessAnswered, withDelta, withNewest, withOlder } from "../src/rows";
+import { drawn, fate, named, turnsShown, unlessAnswered, withDelta, withNewest, withOlder } from "../src/rows";
 import type { Row, Timeline, Turn } from "../src/api";
 
 const row = (key: string, seq?: number, kind: Row["kind"] = "user", turn_id?: string): Row => ({ key, kind, seq, turn_id });
@@ -11,14 +11,35 @@ test("an older page goes before, and a row that both have is drawn once", () => 
 
 test("the newest page replaces the tail and keeps older rows; doing it twice changes nothing", () => {
   const old = [row("a", 1), row("b", 2), row("q", undefined, "queued")];
-  const newest = page([row("b2", 2), row("c", 3)], 2);
+  const newest = page([row("b", 2), row("c", 3)], 2);
   const once = withNewest(old, newest);
-  expect(once.map((r) => r.key)).toEqual(["a", "b2", "c"]);
-  expect(withNewest(once, newest)).toEqual(once);
+  expect(once.rows.map((r) => r.key)).toEqual(["a", "b", "c"]);
+  expect(once.kept).toBe(true);
+  expect(withNewest(once.rows, newest)).toEqual(once);
+});
+
+test("a newest page that does not meet what is there leaves no hole: older pages load anew", () => {
+  const found = withNewest([row("a", 1), row("b", 2)], page([row("y", 300), row("z", 301)], 300));
+  expect(found.rows.map((r) => r.key)).toEqual(["y", "z"]);
+  expect(found.kept).toBe(false);
+});
+
+test("a row that was put among older ones keeps its place, whatever its number", () => {
+  const old = [row("a", 1), row("late", 90), row("b", 2), row("c", 3)];
+  expect(withNewest(old, page([row("b", 2), row("c", 3), row("d", 4)], 2)).rows.map((r) => r.key)).toEqual(["a", "late", "b", "c", "d"]);
 });
 
 test("a newest page that is everything replaces everything", () => {
-  expect(withNewest([row("x", 1)], page([row("a", 5)], null)).map((r) => r.key)).toEqual(["a"]);
+  expect(withNewest([row("x", 1)], page([row("a", 5)], null)).rows.map((r) => r.key)).toEqual(["a"]);
+});
+
+test("a message has one key while it is sent, waits and stands in history", () => {
+  const names = new Map([["t1", "s-abc"]]);
+  const keys = (rows: Row[]) => named(rows, names).map((r) => r.key);
+  expect(keys([{ key: "s-abc", kind: "sending", turn_id: "t1" }])).toEqual(["s-abc"]);
+  expect(keys([row("q-t1", undefined, "queued", "t1")])).toEqual(["s-abc"]);
+  expect(keys([row("m7", 7, "user", "t1"), row("m8", 8, "answer", "t1")])).toEqual(["s-abc", "m8"]);
+  expect(keys([row("m1", 1, "user", "t9"), row("m2", 2, "user", "t9")])).toEqual(["t-t9", "m2"]);
 });
 
 test("what is written comes before the queue, what is sent last, and nothing twice", () => {
@@ -61,4 +82,6 @@ test("an answer that stands in history is not drawn as being written too", () =>
   expect(unlessAnswered(live, [answer])).toBeNull();
   expect(unlessAnswered({ ...live, text: "more" }, [answer])).not.toBeNull();
   expect(unlessAnswered({ ...live, turn_id: "u" }, [answer])).not.toBeNull();
+  const ended = { key: "u", kind: "user", turn_id: "t", turn: { state: "cancelled" } as Turn } as Row;
+  expect(unlessAnswered({ ...live, text: "half" }, [ended])).toBeNull();
 });

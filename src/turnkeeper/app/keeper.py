@@ -566,6 +566,8 @@ class Keeper:
     ) -> Timeline:
         """The ordered rows that a page draws, newest page first; it begins with a whole turn."""
         conversation = await self._in(principal, Right.READ, conversation_id)
+        # The queue is read before history: a turn that starts in between is then in both, never in neither.
+        queue = (await self.conversation(principal, conversation_id)).queue if before is None else []
         limit = min(limit, self.settings.page_rows_max)
         rows = await self.store.messages(conversation_id, before=before, limit=limit + 1)
         page, more = cut_page(rows, limit)
@@ -580,9 +582,7 @@ class Keeper:
             if turn_id
         }
         drawn = timeline_rows(page, turns)
-        if before is None:
-            snapshot = await self.conversation(principal, conversation_id)
-            drawn += queue_rows(snapshot.queue)
+        drawn += queue_rows(turn for turn in queue if turn.turn_id not in turns)
         return Timeline(
             rows=drawn,
             next=more,

@@ -1,0 +1,254 @@
+// The open conversation: its rows from the server, its events, and how both are kept together.
+// The server's newest page is drawn whole; events only say that there is something new, so that an event
+// which comes twice, late or never can spoil nothing. An older answer never replaces a newer one.
+
+import { batch } from "@preact/signals";
+import { get, Problem } from "./api";
+import type { Conversation, Snapshot, Timeline } from "./api";
+import { keepDraft, restoreDraft } from "./draft";
+import { follow, type Heard } from "./follow";
+import { liveRow, turnsShown, unlessAnswered, withDelta, withNewest, withOlder } from "./rows";
+import * as s from "./signals";
+
+const REFRESH_MS = 60;
+const TRY_AGAIN_MS = [1000, 2000, 4000, 8000];
+
+let stopFollowing: (() => void) | null = null;
+let wanted = false;
+let working = false;
+let failures = 0;
+let timer = 0;
+let drawnSeq = -1;
+let epoch = "";
+
+/** Open a conversation. Opening the one that is open only brings it up to date. */
+export async function open(conversation_id: string): Promise<void> {
+  s.sidebar.value = false;
+  if (s.chosen.value === conversation_id && stopFollowing) {
+    soon(conversation_id);
+    return;
+  }
+  keepDraft();
+  begin(conversation_id);
+  restoreDraft();
+  await fill(conversation_id);
+}
+
+/** A conversation that was made for what is in the composer and on its way: both stay as they are. */
+export async function openMade(conversation_id: string): Promise<void> {
+  begin(conversation_id);
+  await fill(conversation_id);
+}
+
+/** Nothing is open any more. */
+export function close(): void {
+  keepDraft();
+  leave();
+  batch(() => {
+    s.chosen.value = null;
+    s.history.value = [];
+    s.snapshot.value = null;
+    s.live.value = null;
+  });
+  restoreDraft();
+}
+
+function leave(): void {
+  stopFollowing?.();
+  stopFollowing = null;
+  window.clearTimeout(timer);
+  timer = 0;
+  wanted = false;
+  failures = 0;
+  drawnSeq = -1;
+}
+
+function begin(conversation_id: string): void {
+  leave();
+  batch(() => {
+    s.chosen.value = conversation_id;
+    s.history.value = [];
+    s.older.value = null;
+    s.snapshot.value = null;
+    s.live.value = null;
+    s.panel.value = null;
+    s.loading.value = true;
+  });
+  location.hash = conversation_id;
+}
+
+async function fill(conversation_id: string): Promise<void> {
+  try {
+    // History is painted before live state answers.
+    const page = await get<Timeline>(`/v1/conversations/${conversation_id}/timeline`);
+    if (s.chosen.value !== conversation_id) return;
+    epoch = page.epoch;
+    failures = 0;
+    batch(() => {
+      s.trouble.value = null;
+      s.history.value = page.rows;
+      s.older.value = page.next;
+      s.loading.value = false;
+      drawnSeq = page.as_of_seq;
+    });
+    stopFollowing?.();
+    stopFollowing = follow(conversation_id, page.as_of_seq, epoch, (what) => heard(conversation_id, what));
+    soon(conversation_id, 0);
+  } catch (error) {
+    if (s.chosen.value !== conversation_id) return;
+    if (!(error instanceof Problem) || !error.passing) {
+      s.say(error);
+      s.loading.value = false;
+      return;
+    }
+    s.trouble.value = error.message;
+    again(() => void fill(conversation_id));
+  }
+}
+
+function again(work: () => void): void {
+  const wait = TRY_AGAIN_MS[Math.min(failures++, TRY_AGAIN_MS.length - 1)]!;
+  window.clearTimeout(timer);
+  timer = window.setTimeout(() => {
+    timer = 0;
+    work();
+  }, wait);
+}
+
+/** Bring the page up to date a little later: many events at once are one look. */
+export function soon(conversation_id: string, after_ms = REFRESH_MS): void {
+  if (s.chosen.value !== conversation_id) return;
+  wanted = true;
+  if (working || timer) return;
+  timer = window.setTimeout(() => {
+    timer = 0;
+    void work(conversation_id);
+  }, after_ms);
+}
+
+/** One look at a time; what was heard meanwhile asks for another one. */
+async function work(conversation_id: string): Promise<void> {
+  if (working) return;
+  working = true;
+  wanted = false;
+  try {
+    await refresh(conversation_id);
+    failures = 0;
+    s.trouble.value = null;
+  } catch (error) {
+    if (s.chosen.value === conversation_id) {
+      wanted = false;
+      if (error instanceof Problem && error.passing) {
+        s.trouble.value = error.message;
+        again(() => void work(conversation_id));
+      } else s.say(error);
+    }
+  } finally {
+    working = false;
+  }
+  const now = s.chosen.value;
+  if (now && (wanted || now !== conversation_id)) soon(now);
+}
+
+/** Fetch the lane and then the newest page, and draw both at once: the server's rows, in the server's order. */
+async function refresh(conversation_id: string): Promise<void> {
+  const found = await get<Snapshot>(`/v1/conversations/${conversation_id}`);
+  const page = await get<Timeline>(`/v1/conversations/${conversation_id}/timeline`);
+  if (s.chosen.value !== conversation_id) return;
+  if (page.epoch === epoch && page.as_of_seq < drawnSeq) return;
+  epoch = page.epoch;
+  drawnSeq = page.as_of_seq;
+  const newest = withNewest(s.history.value, page);
+  batch(() => {
+    s.history.value = newest.rows;
+    if (!newest.kept) s.older.value = page.next;
+    s.snapshot.value = found;
+    s.live.value = unlessAnswered(longer(liveRow(found.running), s.live.value), newest.rows);
+    const shown = turnsShown(newest.rows);
+    s.sending.value = s.sending.value.filter((row) => !row.turn_id || !shown.has(row.turn_id));
+  });
+}
+
+/** Live text that came while the snapshot was on its way is kept: what is being written only grows. */
+function longer(found: ReturnType<typeof liveRow>, now: ReturnType<typeof liveRow>): ReturnType<typeof liveRow> {
+  if (!found || !now || found.turn_id !== now.turn_id || found.round !== now.round) return found;
+  return (now.text ?? "").startsWith(found.text ?? "") ? { ...found, text: now.text, steps: now.steps?.length ? now.steps : found.steps } : found;
+}
+
+let turningPage = false;
+
+export async function loadOlder(): Promise<void> {
+  const conversation_id = s.chosen.value;
+  const before = s.older.value;
+  if (!conversation_id || before === null || turningPage) return;
+  turningPage = true;
+  await s.act(async () => {
+    const page = await get<Timeline>(`/v1/conversations/${conversation_id}/timeline?before=${before}&limit=200`);
+    if (s.chosen.value !== conversation_id || s.older.value !== before) return;
+    batch(() => {
+      s.history.value = withOlder(page.rows, s.history.value);
+      s.older.value = page.next;
+    });
+  });
+  turningPage = false;
+}
+
+function heard(conversation_id: string, what: Heard): void {
+  if (s.chosen.value !== conversation_id) return;
+  if (what.kind === "delta") {
+    written(conversation_id, what);
+    return;
+  }
+  soon(conversation_id);
+  if (what.kind !== "event") {
+    void s.quietly(loadApprovals);
+    void s.quietly(loadConversations);
+    return;
+  }
+  if (["TurnParked", "TurnContinued", "ApprovalDecided", "ApprovalExpired", "TurnCancelled"].includes(what.name)) void s.quietly(loadApprovals);
+  if (["Submitted", "TurnStarted", "TurnSettled", "TurnFailed", "TurnParked", "TurnCancelled", "ConversationRenamed"].includes(what.name)) void s.quietly(loadConversations);
+  if (what.name === "TurnSettled") notify("Done", titleOf(conversation_id));
+  if (what.name === "TurnParked") notify("Needs you", titleOf(conversation_id));
+}
+
+function written(conversation_id: string, delta: Extract<Heard, { kind: "delta" }>): void {
+  const now = s.live.value;
+  if (!now || now.turn_id !== delta.turn_id) {
+    soon(conversation_id);
+    return;
+  }
+  const thinking = delta.what === "thinking";
+  const before = (thinking ? now.steps?.[0]?.text : now.text) ?? "";
+  // A piece that begins behind what is here shows that something was missed.
+  if (delta.offset !== undefined && delta.offset > before.length) {
+    soon(conversation_id);
+    return;
+  }
+  const text = withDelta(before, delta.text, delta.offset);
+  s.live.value = thinking ? { ...now, steps: [{ kind: "thinking", text }] } : { ...now, text };
+}
+
+export async function loadConversations(): Promise<void> {
+  const found = await get<{ conversations: Conversation[] }>(`/v1/conversations?limit=200&archived=${s.showArchived.value}`);
+  s.conversations.value = found.conversations;
+}
+
+export async function loadApprovals(): Promise<void> {
+  s.approvals.value = (await get<{ approvals: typeof s.approvals.value }>("/v1/approvals")).approvals;
+}
+
+export function titleOf(conversation_id: string | null): string {
+  return s.conversations.value.find((one) => one.conversation_id === conversation_id)?.title || "New conversation";
+}
+
+function notify(what: string, title: string): void {
+  if (document.visibilityState === "hidden" && "Notification" in window && Notification.permission === "granted") {
+    new Notification(`${what}: ${title}`, { icon: "/static/icon.svg" });
+  }
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.visibilityState !== "visible") return;
+  if (s.chosen.value) soon(s.chosen.value, 0);
+  void s.quietly(loadConversations);
+});
