@@ -58,24 +58,26 @@ def test_without_the_rule_a_case_fails(rule: Rule, without: Callable[[Rule], Non
 def content_faults(history: Sequence[Message], expired: frozenset[str], feed: Feed) -> list[str]:
     """What holds for the content of a feed, whatever the history; its shape is judged elsewhere."""
     faults: list[str] = []
-    if sum(m.provenance == "summary" for m in feed.messages) > 1:
+    # A summary speaks from the user's side; an answer that is marked as one is an answer.
+    if sum(m.provenance == "summary" and m.role == "user" for m in feed.messages) > 1:
         faults.append("two summaries")
-    by_source = {
-        source: m for m, sources in zip(feed.messages, feed.sources, strict=True) for source in sources
-    }
+    by_source: dict[str, list[Message]] = {}
+    for m, sources in zip(feed.messages, feed.sources, strict=True):
+        for source in sources:
+            by_source.setdefault(source, []).append(m)
     for message in history:
-        fed = by_source.get(message.message_id)
-        if message.message_id in expired and message.role == "user" and message.replay and fed is not None:
-            held_texts = [p.text for p in fed.parts if isinstance(p, Text)]
-            if EXPIRED_CONFIRMATION not in held_texts:
+        fed = by_source.get(message.message_id, [])
+        said = [part for m in fed for part in m.parts if m.role == "user"]
+        if message.message_id in expired and message.role == "user" and message.replay and said:
+            if EXPIRED_CONFIRMATION not in [p.text for p in said if isinstance(p, Text)]:
                 faults.append("an expired confirmation")
         whole = message.replay and message.standing == "complete"
-        if message.role == "assistant" and not whole and fed is not None:
-            thoughts = [p for p in message.parts if isinstance(p, Thinking)]
-            if any(p in fed.parts for p in thoughts):
+        if message.role == "assistant" and not whole:
+            if any(isinstance(p, Thinking) and p in m.parts for p in message.parts for m in fed):
                 faults.append("an attempt that was set aside")
+    asked = "\n".join(m.text for m in history if m.role in ("user", "system", "notice"))
     for message in feed.messages:
-        faults += message_faults(message)
+        faults += message_faults(message, asked)
     for before, message in zip(feed.messages, feed.messages[1:], strict=False):
         if before.role == "assistant" and message.role == "tool":
             lookups = all(effect_of(c.name, {}) is Effect.READ_ONLY for c in client_calls(before))
@@ -92,10 +94,10 @@ def holds_a_block(part: Part) -> bool:
     return isinstance(part, Opaque) and part.block is not msgspec.UNSET
 
 
-def message_faults(message: Message) -> list[str]:
+def message_faults(message: Message, asked: str) -> list[str]:
     faults: list[str] = []
     if message.role == "assistant":
-        if find_leak(message) is not None:
+        if find_leak(message, asked=asked) is not None:
             faults.append("a leak")
         answers = {p.tool_call_id for p in message.parts if isinstance(p, ToolResult)}
         if any(isinstance(p, ToolCall) and p.server_side and p.id not in answers for p in message.parts):
