@@ -60,3 +60,19 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(
         out, err = capsys.readouterr()
         assert out == ""
         assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["redacted_thinking", "thinking", "tool_use", "server_tool_use"])
+def test_what_only_the_model_may_say_never_goes_out_on_the_users_side(kind: str) -> None:
+    block = {
+        "type": kind,
+        "id": "t1",
+        "name": "f",
+        "input": {},
+        "data": "zz",
+        "thinking": "x",
+        "signature": "s",
+    }
+    said = {"role": "user", "content": [{"type": "text", "text": "hi"}, block]}
+    cleaned = turnkeeper.clean([said], provider="anthropic")
+    assert cleaned == [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]

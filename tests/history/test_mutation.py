@@ -68,13 +68,13 @@ def content_faults(history: Sequence[Message], expired: frozenset[str], feed: Fe
     for message in history:
         fed = by_source.get(message.message_id, [])
         said = [part for m in fed for part in m.parts if m.role == "user"]
-        if message.message_id in expired and message.role == "user" and message.replay and said:
-            if EXPIRED_CONFIRMATION not in [p.text for p in said if isinstance(p, Text)]:
-                faults.append("an expired confirmation")
+        stale = message.message_id in expired and message.role == "user" and message.replay
+        if stale and said and EXPIRED_CONFIRMATION not in [p.text for p in said if isinstance(p, Text)]:
+            faults.append("an expired confirmation")
         whole = message.replay and message.standing == "complete"
-        if message.role == "assistant" and not whole:
-            if any(isinstance(p, Thinking) and p in m.parts for p in message.parts for m in fed):
-                faults.append("an attempt that was set aside")
+        thoughts = [p for p in message.parts if isinstance(p, Thinking)]
+        if message.role == "assistant" and not whole and any(p in m.parts for p in thoughts for m in fed):
+            faults.append("an attempt that was set aside")
     asked = "\n".join(m.text for m in history if m.role in ("user", "system", "notice"))
     for message in feed.messages:
         faults += message_faults(message, asked)

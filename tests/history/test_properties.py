@@ -8,13 +8,13 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.history.say import assistant, user
 from tests.history.strategies import HERE, histories, nonsense, number
 from turnkeeper.conversation.messages import Message
-from turnkeeper.conversation.parts import Text, Thinking, ToolCall, ToolResult
+from turnkeeper.conversation.parts import Opaque, Text, Thinking, ToolCall, ToolResult
 from turnkeeper.history import rules
 from turnkeeper.history.builder import FeedBuilder
 from turnkeeper.history.feed import Feed, build_feed
@@ -215,9 +215,13 @@ def test_a_growing_feed_is_the_feed_of_the_whole(
     assert list(grown.sources) == list(whole.sources)
 
 
-@pytest.mark.parametrize("dialect", sorted(set(DIALECTS) - {"vllm"}))
+THOUGHT = Opaque("odd", block=msgspec.Raw(b'{"type": "redacted_thinking", "data": "zz"}'))
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
 @settings(max_examples=100, deadline=None)
 @given(history=histories)
+@example(history=[Message(message_id="m0", role="user", parts=(THOUGHT,), origin=HERE)])
 def test_every_dialect_takes_every_history(dialect: str, history: list[Message]) -> None:
     feed: Feed = build_feed(history)
     assume(feed.messages and any(m.role != "system" for m in feed.messages))

@@ -48,6 +48,7 @@ THINKING_BUDGET_DEFAULT: Final = 4096
 
 _KEEP_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")  # A7
 _THINKING = frozenset({"thinking", "redacted_thinking"})
+_ASSISTANTS: Final = _THINKING | {"tool_use", "server_tool_use", "mcp_tool_use"}
 _PASSED: Final = (
     "temperature",
     "top_p",
@@ -126,7 +127,7 @@ class Encoder:
                     blocks.append(self._text(part))
             elif type(part) is Attachment:
                 self._attach(message, part, blocks)
-            elif (block := user_block(message, part, self._origin)) is not None:
+            elif (block := user_block(message, part, self._origin)) is not None and _is_the_users(block):
                 blocks.append(block)
             else:
                 self._leave(message, part, "1g.2", "only words and files stand on the user's side")
@@ -427,6 +428,12 @@ _WHAT: dict[type, str] = {
     Attachment: "attachment",
     Opaque: "opaque",
 }
+
+
+def _is_the_users(block: Block) -> bool:
+    """Whether a block may stand on the user's side: not thinking, calls and their results (A1, A2, A18)."""
+    kind = block.get("type")
+    return isinstance(kind, str) and kind not in _ASSISTANTS and not kind.endswith("tool_result")
 
 
 def _is_server_result(block: Block) -> bool:
