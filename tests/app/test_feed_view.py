@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from turnkeeper.agent.journal import TurnJournal
+from turnkeeper.agent.texts import SUMMARY_HEAD
 from turnkeeper.app import OPERATOR, Keeper
 from turnkeeper.conversation.parts import Text
 from turnkeeper.errors import BadInput
+from turnkeeper.history.feed import Feed
 from turnkeeper.provider.dialects import DIALECTS
 
 
@@ -27,3 +30,44 @@ async def test_the_feed_of_a_conversation_in_every_dialect(tmp_path: Path, provi
         assert seen["request"] is not None
         with pytest.raises(BadInput, match="no provider 'ghost'"):
             await keeper.feed(OPERATOR, c, "ghost")
+
+
+AGENTS = """
+[agents.talker]
+runner = "model"
+script = "talker.json"
+context_tokens_max = 1000
+tools = ["echo"]
+demo_tools = true
+"""
+
+
+async def test_the_feed_that_is_shown_is_the_one_that_the_model_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a compaction too: what was sent for the last round is the beginning of what is shown."""
+    given: list[list[tuple[str, list[str]]]] = []
+    build = TurnJournal.feed
+
+    def watched(journal: TurnJournal) -> Feed:
+        feed = build(journal)
+        given.append([(m.role, [p.text for p in m.parts if isinstance(p, Text)]) for m in feed.messages])
+        return feed
+
+    monkeypatch.setattr(TurnJournal, "feed", watched)
+    (tmp_path / "talker.json").write_text('{"rules": []}', "utf-8")
+    (tmp_path / "agents.toml").write_text(AGENTS, "utf-8")
+    async with await Keeper.open(tmp_path / "data", agents=tmp_path / "agents.toml") as keeper:
+        c = (await keeper.create_conversation(OPERATOR, "talker")).conversation_id
+        for number in range(5):
+            text = f"question {number} " + "word " * 200
+            turn = await keeper.submit(OPERATOR, c, key=f"k{number}", parts=(Text(text),))
+            async for _ in keeper.watch(OPERATOR, c, after=0):
+                if (await keeper.turn(OPERATOR, turn.turn_id)).state == "settled":
+                    break
+        seen = await keeper.feed(OPERATOR, c)
+        shown = [(row["role"], [part["text"] for part in row["parts"]]) for row in seen["feed"]]
+        assert given[-1][0][1][0].startswith(SUMMARY_HEAD)
+        assert shown[: len(given[-1])] == given[-1]
+        assert any(change["rule"] == "compaction" for change in seen["changes"])
+        assert [row["parts"][0]["text"][:10] for row in seen["display"][:1]] == ["question 0"]

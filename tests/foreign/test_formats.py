@@ -103,7 +103,6 @@ async def test_an_openai_agents_database_is_healed_in_a_copy(tmp_path: Path) -> 
 def test_a_langgraph_database_is_healed_without_unpickling_and_read_by_langgraph_again(
     tmp_path: Path,
 ) -> None:
-    pytest.importorskip("langgraph.checkpoint.sqlite")
     from langchain_core.messages import AIMessage, HumanMessage
     from langgraph.checkpoint.sqlite import SqliteSaver
     from langgraph.graph import START, MessagesState, StateGraph

@@ -19,7 +19,7 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import replace
 
-from turnkeeper.agent.agents_file import load_agents, secrets_of
+from turnkeeper.agent.agents_file import load_agent_tools, load_agents, secrets_of
 from turnkeeper.agent.definition import AgentDefinition, Model
 from turnkeeper.app.files import FileStore
 from turnkeeper.app.principals import Principals
@@ -42,7 +42,7 @@ from turnkeeper.conversation.events import (
 )
 from turnkeeper.conversation.ids import turn_of_approval
 from turnkeeper.conversation.masking import Masker
-from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, EXPIRED, USER, WORKING, Origin
+from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, USER, WORKING, Origin
 from turnkeeper.conversation.parts import Attachment, Part, Text, plain_text
 from turnkeeper.conversation.rights import ANYWHERE, OWNER_SCOPES, Right, authorise
 from turnkeeper.conversation.turns import (
@@ -77,7 +77,7 @@ from turnkeeper.errors import (
     TurnDecided,
     Unauthorized,
 )
-from turnkeeper.history.feed import build_feed
+from turnkeeper.history.feed import FeedOptions, build_feed, find_compaction, find_expired
 from turnkeeper.lane import Rules, inputs
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.runner import Runner
@@ -107,6 +107,7 @@ from turnkeeper.settings import Settings
 from turnkeeper.store.sqlite import SQLiteStore
 from turnkeeper.terminal.pane import Terminal
 from turnkeeper.terminal.tmux import Tmux
+from turnkeeper.tool.contract import Tool
 
 OWNER = "owner"
 """The default user, who is also the page's user."""
@@ -988,8 +989,12 @@ class Keeper:
         name = provider or ("anthropic" if model.provider == "scripted" else model.provider)
         dialect = dialect_named(name).name
         messages = await self.store.messages_after(conversation_id)
-        expired = frozenset(message.message_id for message in messages if message.standing == EXPIRED)
-        feed = build_feed(messages, expired=expired)
+        tools = self._tools_of(definition)
+        # The very options that a turn's own journal builds its feeds with (agent/journal.py).
+        given = FeedOptions(
+            effects={tool.name: tool.effect for tool in tools}, compaction=find_compaction(messages)
+        )
+        feed = build_feed(messages, expired=find_expired(messages), options=given)
         own = provider is None or provider == model.provider
         origin = Origin(provider=name, model=model.model) if not own else self._origin(model, name)
         report = report_feed(
@@ -997,6 +1002,8 @@ class Keeper:
             dialect,
             origin=origin,
             instructions="" if definition is None else definition.instructions,
+            tools=[tool.spec for tool in tools],
+            options=dict(model.options) if own else {},
         )
         display = [
             {"message": m.message_id, "seq": m.seq, "role": m.role, "parts": display_parts(m)}
@@ -1004,6 +1011,12 @@ class Keeper:
             if m.display
         ]
         return {"provider": name, **report, "display": display}
+
+    def _tools_of(self, definition: AgentDefinition | None) -> Sequence[Tool]:
+        """The tools of an agent, without those of MCP servers; none of a retained CLI, which has its own."""
+        if definition is None or definition.runner == "retained":
+            return ()
+        return load_agent_tools(definition, path=self.agents_path)
 
     def _origin(self, model: Model, name: str) -> Origin:
         try:
