@@ -135,6 +135,8 @@ class Settings(BaseSettings):
     """How often it renews."""
     sweep_seconds: Seconds = 5.0
     """How often every lane is looked at again, whatever was or was not announced."""
+    idle_lanes_max: Count = 1000
+    """Lanes without a turn that are kept in memory; the ones above it are loaded again when they are needed."""
     stop_grace_seconds: Seconds = 10.0
     """How long a stopped turn may take to end by itself; then it is ended without it."""
     shutdown_grace_seconds: Seconds = 5.0

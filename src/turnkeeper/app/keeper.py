@@ -184,6 +184,7 @@ class Keeper:
                 sweep_seconds=settings.sweep_seconds,
                 shutdown_grace_seconds=settings.shutdown_grace_seconds,
                 undo_seconds=settings.undo_seconds,
+                idle_lanes_max=settings.idle_lanes_max,
             ),
             owner=f"{os.getpid()}-{secrets.token_hex(4)}",
             broadcast=self.broadcast,

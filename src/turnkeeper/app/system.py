@@ -34,13 +34,17 @@ class SystemIds:
     def __init__(self) -> None:
         self._last = 0
         self._chance = b""
+        self._used = 0
 
     def _random(self, size: int) -> int:
         """A random number of `size` bytes; the system is asked for many at a time."""
-        if len(self._chance) < size:
+        begin = self._used
+        end = begin + size
+        if end > len(self._chance):
             self._chance = os.urandom(4096)
-        taken, self._chance = self._chance[:size], self._chance[size:]
-        return int.from_bytes(taken, "big")
+            begin, end = 0, size
+        self._used = end
+        return int.from_bytes(self._chance[begin:end], "big")
 
     def make(self, prefix: str) -> str:
         """A new id that sorts after all that were made here before."""

@@ -171,10 +171,28 @@ class LaneActor:
         return lane.holder is None and not lane.queue and self.running is None and not self.lock.locked()
 
 
-def fingerprint(parts: Iterable[Part], mode: Mode, options: dict[str, Any]) -> str:
-    """Tells a repeat of a body from another one."""
-    body = codec.encode([[*parts], mode, sorted(options.items())])
-    return hashlib.sha256(body).hexdigest()
+class HeldLane:
+    """A lane with its lock, for the length of an `async with`."""
+
+    __slots__ = ("_actor", "_conversation_id", "_dispatcher")
+
+    def __init__(self, dispatcher: Dispatcher, conversation_id: str) -> None:
+        self._dispatcher = dispatcher
+        self._conversation_id = conversation_id
+
+    async def __aenter__(self) -> LaneActor:
+        """Take the lock."""
+        self._actor = await self._dispatcher.lock(self._conversation_id)
+        return self._actor
+
+    async def __aexit__(self, *_: object) -> None:
+        """Release it."""
+        self._actor.lock.release()
+
+
+def words_of(parts: Iterable[Part], mode: Mode, options: dict[str, Any]) -> bytes:
+    """Everything that a sender says, as bytes: their hash tells a repeat of a body from another one."""
+    return codec.encode([[*parts], mode, sorted(options.items())])
 
 
 def _as_submission(conversation_id: str, body: Submitted, at: float) -> Submission:
@@ -189,6 +207,13 @@ def _as_submission(conversation_id: str, body: Submitted, at: float) -> Submissi
         created_at=at,
         answer=body.answer,
     )
+
+
+def _parts_in(body: Body | Unknown) -> tuple[Part, ...] | None:
+    """The words of a person's message, as it is submitted or as it enters history."""
+    if isinstance(body, Submitted):
+        return body.request.parts
+    return body.message.parts if isinstance(body, MessageAppended) else None
 
 
 @contextlib.contextmanager
@@ -233,6 +258,7 @@ class Dispatcher:
         self._masker = masker
         self._seals = seals
         self._lanes: dict[str, LaneActor] = {}
+        self._forget_above = limits.idle_lanes_max
         self._loading: dict[str, asyncio.Future[LaneActor]] = {}
         self._storing: set[tuple[str, str, str]] = set()
         self._purges: dict[str, float] = {}
@@ -262,8 +288,25 @@ class Dispatcher:
             raise
         finally:
             del self._loading[conversation_id]
-        self._forget_idle()
+        self._forget_idle(actor)
         return actor
+
+    def _held(self, conversation_id: str) -> HeldLane:
+        """`async with` it: the conversation's lane, and nobody else changes it meanwhile."""
+        return HeldLane(self, conversation_id)
+
+    async def lock(self, conversation_id: str) -> LaneActor:
+        """The conversation's lane with its lock taken: whoever asks releases it. Raises NotFound.
+
+        A lane may be forgotten while somebody waits for it; a step of a forgotten one would go on beside
+        a second copy of the same lane, so it is asked for again.
+        """
+        while True:
+            actor = await self.actor(conversation_id)
+            await actor.lock.acquire()
+            if self._lanes.get(conversation_id) is actor:
+                return actor
+            actor.lock.release()
 
     async def _load(self, conversation_id: str) -> LaneActor:
         rows = await self.store.lane(conversation_id)
@@ -272,14 +315,40 @@ class Dispatcher:
         lane = load(conversation_id, rows.conversation.paused, rows.turns, self._clock.now(), self._rules)
         return LaneActor(rows.conversation, lane)
 
-    def _forget_idle(self) -> None:
-        if len(self._lanes) <= self._limits.idle_lanes_max:
+    async def _reload(self, actor: LaneActor) -> None:
+        """Another process moved the lane: take it over as it is stored, and end here what lost it there."""
+        rows = await self.store.lane(actor.conversation.conversation_id)
+        if rows is None:
+            raise NotFound(what="conversation")
+        lane = load(
+            rows.conversation.conversation_id,
+            rows.conversation.paused,
+            rows.turns,
+            self._clock.now(),
+            self._rules,
+        )
+        actor.conversation, actor.lane, actor.version = (
+            rows.conversation,
+            lane,
+            rows.conversation.lane_version,
+        )
+        actor.requests.clear()
+        running, holder = actor.running, lane.holder
+        if running is not None and (holder is None or Fence(holder.turn_id, holder.fence) != running.fence):
+            running.abandon()
+            actor.running = None
+
+    def _forget_idle(self, used: LaneActor | None = None) -> None:
+        """Let idle lanes go when there are too many; `used` is about to be stepped and stays."""
+        if len(self._lanes) <= self._forget_above:
             return
         for conversation_id, actor in list(self._lanes.items()):
             if len(self._lanes) <= self._limits.idle_lanes_max // 2:
-                return
-            if actor.idle:
+                break
+            if actor.idle and actor is not used:
                 del self._lanes[conversation_id]
+        # Where most lanes are busy, the next look waits until it is worth it.
+        self._forget_above = max(self._limits.idle_lanes_max, 2 * len(self._lanes))
 
     def known(self, conversation_id: str) -> Conversation | None:
         """The conversation as of its newest commit, if its lane is loaded here."""
@@ -289,29 +358,40 @@ class Dispatcher:
     def adopt(self, conversation: Conversation) -> None:
         """A conversation that was made just now has an empty lane."""
         lane = Lane(conversation_id=conversation.conversation_id, rules=self._rules)
-        self._lanes.setdefault(conversation.conversation_id, LaneActor(conversation, lane))
-        self._forget_idle()
+        actor = self._lanes.setdefault(conversation.conversation_id, LaneActor(conversation, lane))
+        self._forget_idle(actor)
 
     async def tell(
-        self, conversation_id: str, told: inputs.Input, *, extra: Sequence[Draft] = ()
+        self,
+        conversation_id: str,
+        told: inputs.Input,
+        *,
+        extra: Sequence[Draft] = (),
+        clean: tuple[Part, ...] | None = None,
     ) -> list[Effect]:
         """Step the lane, commit, act; returns the effects. Raises what the step or the commit raises.
 
-        Once begun it goes on even if the caller goes away: a commit is never left half known.
+        Once begun it goes on even if the caller goes away: a commit is never left half known. `clean`:
+        see `_masked`.
         """
-        act = asyncio.ensure_future(self._tell(conversation_id, told, extra))
+        act = asyncio.get_running_loop().create_task(self._tell(conversation_id, told, extra, clean))
         self._acts.add(act)
         act.add_done_callback(self._acts.discard)
         return await asyncio.shield(act)
 
-    async def _tell(self, conversation_id: str, told: inputs.Input, extra: Sequence[Draft]) -> list[Effect]:
+    async def _tell(
+        self,
+        conversation_id: str,
+        told: inputs.Input,
+        extra: Sequence[Draft],
+        clean: tuple[Part, ...] | None,
+    ) -> list[Effect]:
         for _ in range(8):
-            actor = await self.actor(conversation_id)
-            async with actor.lock:
+            async with self._held(conversation_id) as actor:
                 try:
-                    return await self._step_and_commit(actor, [told], extra)
+                    return await self._step_and_commit(actor, [told], extra, clean=clean)
                 except LaneMoved:
-                    self._lanes.pop(conversation_id, None)
+                    await self._reload(actor)
         raise LaneMoved(conversation_id=conversation_id)
 
     async def _step_and_commit(
@@ -322,6 +402,7 @@ class Dispatcher:
         *,
         fence: Fence | None = None,
         points: tuple[str, str] | None = None,
+        clean: tuple[Part, ...] | None = None,
     ) -> list[Effect]:
         """Under the actor's lock: the whole of stepping, committing and acting."""
         now = self._clock.now()
@@ -350,7 +431,7 @@ class Dispatcher:
                 failpoint(points[0])
             batch = Batch(
                 conversation_id=actor.conversation.conversation_id,
-                drafts=await self._masked(drafts),
+                drafts=await self._masked(drafts, clean),
                 at=now,
                 lane_version=actor.version,
                 fence=fence,
@@ -509,27 +590,32 @@ class Dispatcher:
             actor=f"user:{submission.user_id}",
         )
 
-    def _remember(self, actor: LaneActor, events: Iterable[Event]) -> None:
+    def _remember(self, actor: LaneActor, events: Sequence[Event]) -> None:
         """Keep the actor's own copies in step with what was committed."""
+        if not events:
+            return
+        more: dict[str, Any] = {}
         for event in events:
             body = event.body
-            turn_id = event.turn_id
             change = CONVERSATION_CHANGES.get(type(body))
-            more = {} if change is None else change(event, body)
-            actor.conversation = replace(actor.conversation, last_seq=event.seq, **more)
-            if turn_id is None:
+            if change is not None:
+                more |= change(event, body)
+            if event.turn_id is None:
                 continue
             if isinstance(body, Submitted):
-                actor.requests[turn_id] = _as_submission(event.conversation_id, body, event.at)
+                actor.requests[event.turn_id] = _as_submission(event.conversation_id, body, event.at)
             elif isinstance(body, TurnEdited):
-                actor.requests.pop(turn_id, None)
-        held = {
-            *([actor.lane.holder.turn_id] if actor.lane.holder else []),
-            *[slot.turn_id for slot in actor.lane.queue],
-            *[rider.slot.turn_id for rider in actor.lane.riders],
-            *[slot.turn_id for slot in actor.lane.parked],
-        }
-        if len(actor.requests) > len(held):
+                actor.requests.pop(event.turn_id, None)
+        actor.conversation = replace(actor.conversation, last_seq=events[-1].seq, **more)
+        lane = actor.lane
+        open_turns = len(lane.queue) + len(lane.riders) + len(lane.parked) + (lane.holder is not None)
+        if len(actor.requests) > open_turns:
+            held = {
+                *([lane.holder.turn_id] if lane.holder else []),
+                *[slot.turn_id for slot in lane.queue],
+                *[rider.slot.turn_id for rider in lane.riders],
+                *[slot.turn_id for slot in lane.parked],
+            }
             actor.requests = {k: v for k, v in actor.requests.items() if k in held}
 
     def _perform(self, actor: LaneActor, effects: list[Effect], offers: list[Offer]) -> None:
@@ -562,14 +648,21 @@ class Dispatcher:
         if self._seals is not None and turn_id is not None:
             self._acts_on(self._seals.forget(turn_id))
 
-    async def _masked(self, drafts: Sequence[Draft]) -> tuple[Draft, ...]:
-        """Take the secrets out before anything is stored; what a person sent stays usable for that turn."""
+    async def _masked(
+        self, drafts: Sequence[Draft], clean: tuple[Part, ...] | None = None
+    ) -> tuple[Draft, ...]:
+        """Take the secrets out before anything is stored; what a person sent stays usable for that turn.
+
+        `clean` are parts in which the submission found none: what holds these very parts is not searched again.
+        """
         if self._masker is None:
             return tuple(drafts)
-        clean: list[Draft] = []
+        masked_drafts: list[Draft] = []
         for draft in drafts:
             body = draft.body
-            if not isinstance(body, UNMASKED):
+            if clean is not None and _parts_in(body) is clean:
+                pass
+            elif not isinstance(body, UNMASKED):
                 data = codec.encode_body(body)
                 masked, found = self._masker.mask(data)
                 if found:
@@ -578,8 +671,8 @@ class Dispatcher:
                     if isinstance(body, Submitted | TurnEdited) and self._seals and draft.turn_id:
                         await self._seals.put(draft.turn_id, found)
                     draft = msgspec.structs.replace(draft, body=masked_body)  # noqa: PLW2901
-            clean.append(draft)
-        return tuple(clean)
+            masked_drafts.append(draft)
+        return tuple(masked_drafts)
 
     def _acts_on(self, act: Awaitable[Any]) -> None:
         task = asyncio.ensure_future(act)
@@ -659,8 +752,7 @@ class Dispatcher:
                 return
 
     async def _end(self, running: RunningTurn, outcome: Outcome) -> None:
-        actor = await self.actor(running.conversation_id)
-        async with actor.lock:
+        async with self._held(running.conversation_id) as actor:
             if actor.running is not running:
                 raise Fenced(turn_id=running.fence.turn_id)
             told, bodies = self._end_inputs(actor.lane, running, outcome)
@@ -733,8 +825,7 @@ class Dispatcher:
     async def _report(
         self, running: RunningTurn, told: Sequence[inputs.Reported], drafts: tuple[Draft, ...]
     ) -> tuple[Event, ...]:
-        actor = await self.actor(running.conversation_id)
-        async with actor.lock:
+        async with self._held(running.conversation_id) as actor:
             self._check_fence(actor, running)
             now = self._clock.now()
             lane = actor.lane
@@ -783,8 +874,7 @@ class Dispatcher:
 
     async def take_rider(self, running: RunningTurn, rider: Rider, drafts: tuple[Draft, ...]) -> None:
         """The rider's message enters history; from here on it ends with the turn."""
-        actor = await self.actor(running.conversation_id)
-        async with actor.lock:
+        async with self._held(running.conversation_id) as actor:
             self._check_fence(actor, running)
             now = self._clock.now()
             told = inputs.TakeRider(
@@ -823,7 +913,12 @@ class Dispatcher:
         name = (user_id, conversation_id, key)
         if name in self._storing:
             raise KeyInFlight
-        now_fingerprint = body_fingerprint or fingerprint(request.parts, request.mode, request.options)
+        words = words_of(request.parts, request.mode, request.options)
+        now_fingerprint = body_fingerprint or hashlib.sha256(words).hexdigest()
+        clean: tuple[Part, ...] | None = None
+        if self._masker is not None:
+            said = b"%b %b %b" % (words, key.encode(), (request.resend_of or "").encode(errors="replace"))
+            clean = None if self._masker.mask(said)[1] else request.parts
         turn_id = self._ids.make(id_kinds.TURN)
         body = Submitted(
             submission_id=self._ids.make(id_kinds.SUBMISSION),
@@ -841,7 +936,7 @@ class Dispatcher:
         self._storing.add(name)
         try:
             failpoint("dispatch.before_submit_commit")
-            effects = await self.tell(conversation_id, told, extra=extra)
+            effects = await self.tell(conversation_id, told, extra=extra, clean=clean)
             failpoint("dispatch.after_submit_commit")
         except KeyTaken as taken:
             return self._replay(taken.submission, now_fingerprint), True
@@ -890,8 +985,7 @@ class Dispatcher:
 
     async def append(self, conversation_id: str, *drafts: Draft) -> tuple[Event, ...]:
         """Journal something about a conversation that no lane cares for."""
-        actor = await self.actor(conversation_id)
-        async with actor.lock:
+        async with self._held(conversation_id) as actor:
             return await self._journal(actor, drafts)
 
     async def _journal(self, actor: LaneActor, drafts: Sequence[Draft]) -> tuple[Event, ...]:
@@ -912,8 +1006,7 @@ class Dispatcher:
 
         Raises NotPossible while a turn runs or waits: its runner adds to history by itself.
         """
-        actor = await self.actor(conversation_id)
-        async with actor.lock:
+        async with self._held(conversation_id) as actor:
             if actor.lane.holder is not None:
                 raise NotPossible(why="A turn runs in this conversation; try again when it has ended.")
             drafts = await missing_from(await self.store.messages_after(conversation_id))
@@ -945,22 +1038,18 @@ class Dispatcher:
 
     async def take_up(self, conversation_id: str) -> None:
         """Rescue or re-attach the lane's holder if it is not ours, and start whoever waits."""
-        actor = await self.actor(conversation_id)
-        deleted_at = actor.conversation.deleted_at
-        if deleted_at is not None:
-            self._purges[conversation_id] = deleted_at + self._limits.undo_seconds
-        holder = actor.lane.holder
-        told: inputs.Input = inputs.Tick()
-        if holder is not None and actor.running is None and actor.lane.phase is not Phase.WAITING:
+        async with self._held(conversation_id) as actor:
+            deleted_at = actor.conversation.deleted_at
+            if deleted_at is not None:
+                self._purges[conversation_id] = deleted_at + self._limits.undo_seconds
+            holder = actor.lane.holder
+            if holder is None or actor.running is not None or actor.lane.phase is Phase.WAITING:
+                await self._step_and_commit(actor, [inputs.Tick()])
+                return
             self.recovered += 1
+            told: inputs.Input = inputs.Rescue(turn_id=holder.turn_id)
             if await self._outlived(holder.turn_id):
                 told = inputs.Reattach(turn_id=holder.turn_id)
-            else:
-                told = inputs.Rescue(turn_id=holder.turn_id)
-        async with actor.lock:
-            if isinstance(told, inputs.Tick):
-                await self._step_and_commit(actor, [told])
-                return
             await self._step_and_commit(
                 actor,
                 [told],
@@ -1082,4 +1171,4 @@ class Dispatcher:
                 )
 
 
-__all__ = ["Dispatcher", "LaneActor", "Limits", "Principal", "Stopped", "fingerprint"]
+__all__ = ["Dispatcher", "LaneActor", "Limits", "Principal", "Stopped", "words_of"]

@@ -1,6 +1,7 @@
 """A small HTTP/1.1 load client for loopback: keep-alive connections, ready bytes, nothing parsed that is not needed.
 
-It runs in a process of its own, so that it takes no time of the server's; run as a module it prints JSON.
+It runs in a process of its own, so that it takes no time of the server's; run as a module it reads what to do from
+its standard input, as JSON, and prints JSON.
 """
 
 from __future__ import annotations
@@ -107,4 +108,4 @@ async def load(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(load(json.loads(sys.argv[1])))))
+    print(json.dumps(asyncio.run(load(json.load(sys.stdin)))))

@@ -21,6 +21,8 @@ from typing import Any
 from turnkeeper.testing.bench import Row, at_least, clock, median
 
 CONNECTIONS = 64
+CONVERSATIONS = 1000
+"""So many that no queue fills up while turns are only accepted."""
 SECONDS = 2.0
 REPETITIONS = 5
 IDLE_STREAMS = 1000
@@ -70,10 +72,10 @@ async def _rate(server: dict[str, Any], *, empty: bool = False) -> float:
         sys.executable,
         "-m",
         "turnkeeper.cli.benches.client",
-        json.dumps(spec),
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    out, _ = await process.communicate()
+    out, _ = await process.communicate(json.dumps(spec).encode())
     answer = json.loads(out)
     refused = {status: n for status, n in answer["statuses"].items() if status not in ("202", "204")}
     if refused:
@@ -92,6 +94,7 @@ async def _server(*, runner: str) -> AsyncIterator[dict[str, Any]]:
             folder,
             runner,
             stdout=asyncio.subprocess.PIPE,
+            limit=1 << 24,
         )
         assert process.stdout is not None
         try:
@@ -216,11 +219,12 @@ async def _serve(folder: str, runner: str) -> None:
     import uvicorn
 
     from turnkeeper.app import OPERATOR, Keeper
+    from turnkeeper.conversation.parts import Text
     from turnkeeper.server.application import create_app
     from turnkeeper.server.serving import calm_collector, configure
     from turnkeeper.settings import Settings
 
-    settings = Settings(queue_cap=1_000_000)
+    settings = Settings()
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen(2048)
@@ -229,9 +233,12 @@ async def _serve(folder: str, runner: str) -> None:
     async with await Keeper.open(folder, settings=settings, runners={"bench": made}) as keeper:
         token, _ = await keeper.create_token()
         paths = []
-        for _ in range(CONNECTIONS):
+        for _ in range(CONNECTIONS if runner == "settle" else CONVERSATIONS):
             view = await keeper.create_conversation(OPERATOR, "bench", "bench")
             paths.append(f"/v1/conversations/{view.conversation_id}/turns")
+            if runner == "never":
+                first = (Text("hold the lane"),)
+                await keeper.submit(OPERATOR, view.conversation_id, key="first", parts=first)
         app = create_app(keeper, port=port)
 
         async def with_empty(scope: Any, receive: Any, send: Any) -> None:

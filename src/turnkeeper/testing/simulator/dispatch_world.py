@@ -44,7 +44,13 @@ BUGS = ("no_dedupe", "no_backstop", "lost_wakeup", "no_fencing", "late_promotion
 
 OWNER = Principal(user_id="u1", scopes=("read", "write"))
 RULES = Rules(queue_cap=8, stop_grace_seconds=10.0, backstop_seconds=600.0)
-LIMITS = Limits(lease_seconds=30.0, lease_renew_seconds=10.0, sweep_seconds=5.0, shutdown_grace_seconds=2.0)
+LIMITS = Limits(
+    lease_seconds=30.0,
+    lease_renew_seconds=10.0,
+    sweep_seconds=5.0,
+    shutdown_grace_seconds=2.0,
+    idle_lanes_max=1,
+)
 
 
 class WhimsicalRunner:
