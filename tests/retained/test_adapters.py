@@ -215,6 +215,16 @@ def test_a_trusted_folder_is_trusted_by_rule() -> None:
     assert looks.block_of(menu, trust=True).auto == 0
 
 
+def test_a_server_that_only_the_folder_names_is_not_used() -> None:
+    raw = TRUST.replace("trust the files", "use the MCP server files").replace(
+        "Yes, proceed", "Use this MCP server"
+    )
+    menu = looks.find_menu(read_screen(raw.replace("No, exit", "Continue without using it")).lines)
+    assert menu is not None
+    block = looks.block_of(menu, trust=True)
+    assert (block.kind, block.auto) == (BlockKind.SERVERS, 1)
+
+
 @pytest.mark.parametrize(
     "raw",
     [

@@ -79,6 +79,8 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Webhooks, bots and schedules whose turns may reach it although it asks for no permissions."""
     idle_seconds: float | None = None
     """Close a pane that nobody used for so long; the next turn resumes its session."""
+    timing: dict[str, float] = msgspec.field(default_factory=dict)
+    """Waits of this agent that differ from the settings and defaults, by their names (`stop_seconds = 20`)."""
     driver: Literal["pane", "structured"] = "pane"
     """Type into a terminal, or speak the CLI's own protocol."""
 

@@ -103,6 +103,7 @@ from turnkeeper.projection.view import (
 )
 from turnkeeper.provider.dialects import dialect_named
 from turnkeeper.provider.feed_report import display_parts, report_feed
+from turnkeeper.retained.runner import MENU_APPROVAL
 from turnkeeper.settings import Settings
 from turnkeeper.store.sqlite import SQLiteStore
 from turnkeeper.terminal.pane import Terminal
@@ -529,6 +530,8 @@ class Keeper:
             drafts.append(Draft(ConversationArchived(archived), actor=actor))
         if drafts:
             await self.dispatcher.append(conversation_id, *drafts)
+        if archived:
+            await self.terminals.rest(conversation_id)
         conversation = await self._in(principal, Right.WRITE, conversation_id)
         return conversation_view(conversation, await self._state_of(conversation))
 
@@ -885,10 +888,12 @@ class Keeper:
                 if (asked.get("who") or conversation.owner) == principal.user_id:
                     expires = asked.get("expires_at")
                     found.append({"kind": "approval", **asked, **at, "expires_at": iso(expires)})
-        return found
+        return [*found, *await self.terminals.menus(principal)]
 
     async def decide_approval(self, principal: Principal, approval_id: str, decision: str) -> dict[str, Any]:
         """Approve or deny one call, once. Raises NotFound, Forbidden, ApprovalDecided (decided or expired)."""
+        if approval_id.startswith(MENU_APPROVAL):
+            return await self.terminals.decide_menu(principal, approval_id, decision)
         turn, asked = await self._approval(approval_id)
         conversation = None if turn is None else await self.store.conversation(turn.conversation_id)
         if turn is None or conversation is None or conversation.deleted_at is not None:

@@ -19,7 +19,7 @@ from turnkeeper.conversation.events import Draft, Noticed
 from turnkeeper.conversation.rights import ANYWHERE, Right, authorise
 from turnkeeper.conversation.turns import Conversation, Principal
 from turnkeeper.dispatch import Dispatcher
-from turnkeeper.errors import BadInput, NotFound
+from turnkeeper.errors import ApprovalDecided, BadInput, NotFound
 from turnkeeper.lane import inputs
 from turnkeeper.retained.runner import RetainedRunner
 from turnkeeper.terminal.pane import Frame
@@ -161,14 +161,52 @@ class Terminals:
         runner, _ = await self._of(principal, Right.TERMINAL, conversation_id)
         return list(await runner.attach_command(conversation_id))
 
+    async def menus(self, principal: Principal) -> list[dict[str, Any]]:
+        """Menus of idle CLIs that wait for a decision of this person's."""
+        found: list[dict[str, Any]] = []
+        for runner in self._runners():
+            for asked in runner.menus():
+                conversation = await self._keeper.store.conversation(asked["conversation_id"])
+                if conversation is None or conversation.deleted_at is not None:
+                    continue
+                if (asked["who"] or conversation.owner) == principal.user_id:
+                    at = {"turn_id": None, "title": conversation.title, "agent": conversation.agent}
+                    found.append({"kind": "approval", **asked, **at})
+        return found
+
+    async def decide_menu(self, principal: Principal, approval_id: str, decision: str) -> dict[str, Any]:
+        """Type a decision into an idle CLI's menu. Raises NotFound, Forbidden, ApprovalDecided (it is gone)."""
+        asked = next((one for one in await self.menus(principal) if one["approval_id"] == approval_id), None)
+        if asked is None:
+            raise NotFound(what="approval")
+        authorise(principal, Right.APPROVE, ANYWHERE)
+        conversation_id = asked["conversation_id"]
+        runner = await self._retained(conversation_id)
+        if runner is None or not await runner.decide_menu(conversation_id, approval_id, decision):
+            raise ApprovalDecided(state="withdrawn")
+        await self._note(principal, conversation_id, "menu_decided", f"answered the CLI's menu: {decision}")
+        made = {"approval_id": approval_id, "decision": decision, "by": principal.user_id}
+        return {**made, "turn_id": None, "state": decision}
+
     async def end(self, conversation_id: str) -> None:
         """The conversation was deleted: end its CLI."""
+        runner = await self._retained(conversation_id)
+        if runner is not None:
+            await runner.end(conversation_id)
+
+    async def rest(self, conversation_id: str) -> None:
+        """The conversation was archived: end its CLI, unless a turn runs; a later turn resumes the session."""
+        runner = await self._retained(conversation_id)
+        if runner is not None:
+            await runner.rest(conversation_id)
+
+    async def _retained(self, conversation_id: str) -> RetainedRunner | None:
         conversation = await self._keeper.store.conversation(conversation_id)
         definition = None if conversation is None else self._keeper.agents.get(conversation.agent)
-        if definition is not None and definition.runner == "retained":
-            runner = self._keeper.runner_of(definition.name)
-            if isinstance(runner, RetainedRunner):
-                await runner.end(conversation_id)
+        if definition is None or definition.runner != "retained":
+            return None
+        runner = self._keeper.runner_of(definition.name)
+        return runner if isinstance(runner, RetainedRunner) else None
 
     def _runners(self) -> list[RetainedRunner]:
         found: list[RetainedRunner] = []

@@ -81,6 +81,7 @@ def check_agent(definition: AgentDefinition, path: Path | None) -> None:
         load_agent_function(definition, path=path)
     if definition.runner == "retained":
         adapter_named(definition.cli or "")
+        timing_of(definition, Settings())
         return
     load_agent_tools(definition, path=path)
 
@@ -93,6 +94,36 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     desk: Desk
     ids: Ids
     folder: Path
+
+
+def timing_of(definition: AgentDefinition, settings: Settings) -> Timing:
+    """All waits of a retained agent: its own, else the settings', else the defaults. Raises ConfigError."""
+    shared = {
+        name: getattr(settings, name)
+        for name in (
+            "transcript_ask_seconds",
+            "unsubmitted_seconds",
+            "evidence_gate_seconds",
+            "backstop_seconds",
+            "pane_check_seconds",
+            "pane_misses_max",
+        )
+    }
+    own = definition.retained.timing
+    unknown = sorted(set(own) - set(Timing.__struct_fields__))
+    if unknown:
+        raise ConfigError(
+            why=f"agent {definition.name}: timing has no {unknown[0]!r}; its names are "
+            + ", ".join(Timing.__struct_fields__)
+        )
+    try:
+        timing = msgspec.convert({**shared, **own}, Timing)
+    except msgspec.ValidationError as error:
+        raise ConfigError(why=f"agent {definition.name}: timing: {error}") from error
+    negative = [name for name in Timing.__struct_fields__ if getattr(timing, name) < 0]
+    if negative:
+        raise ConfigError(why=f"agent {definition.name}: timing.{negative[0]} is negative")
+    return timing
 
 
 def make_retained_runner(
@@ -119,14 +150,7 @@ def make_retained_runner(
         idle_seconds=kept.idle_seconds,
         approval_seconds=definition.policies.approval_seconds or settings.approval_seconds,
         approver=definition.policies.approver,
-        timing=Timing(
-            transcript_ask_seconds=settings.transcript_ask_seconds,
-            unsubmitted_seconds=settings.unsubmitted_seconds,
-            evidence_gate_seconds=settings.evidence_gate_seconds,
-            backstop_seconds=settings.backstop_seconds,
-            pane_check_seconds=settings.pane_check_seconds,
-            pane_misses_max=settings.pane_misses_max,
-        ),
+        timing=timing_of(definition, settings),
     )
     return RetainedRunner(
         config, around.terminal, around.keepsakes, clock, around.ids, around.folder, desk=around.desk

@@ -32,7 +32,6 @@ from turnkeeper.conversation.turns import Failure, ReceiptState
 from turnkeeper.errors import PaneDead, PaneGone, TerminalTrouble
 from turnkeeper.failpoint import failpoint
 from turnkeeper.port.runner import Answered, FailedWith, Needs, Outcome, Rider, Stopped, TurnPort
-from turnkeeper.retained.adapters.looks import keys_for
 from turnkeeper.retained.journal import Past, Scribe, past_of, words
 from turnkeeper.retained.keepsake import ENDED_MAX, Ended
 from turnkeeper.retained.machine import Item, State, begin, step, wake_at
@@ -47,8 +46,6 @@ READ_SECONDS = 0.25
 """How often the transcript is asked while something is on its way, and while a response runs."""
 CLEAR_ROUNDS = 12
 """So often the keys for clearing are pressed before the composer is looked at again."""
-MENU_KEY_SECONDS = 0.08
-MENU_STEPS_MAX = 24
 NEW_SESSION_COMMANDS = ("/clear", "/new")
 
 
@@ -117,13 +114,16 @@ class Run:
         self._scribe = Scribe(
             turn.ids.make, session.adapter.NAME, offer.turn.turn_id, offer.turn.attempt, self._past.rounds
         )
-        self.text = session.adapter.paste_text(words(offer.request.parts))
+        command = bool(offer.request.options.get("as_command"))
+        text = words(offer.request.parts)
+        # What keeps a text from being a command would keep a command from being one.
+        self.text = text.strip() if command else session.adapter.paste_text(text)
         item = Item(
             turn_id=offer.turn.turn_id,
             text=self.text,
             key=session.adapter.normalise(self.text),
             own=True,
-            command=bool(offer.request.options.get("as_command")),
+            command=command,
         )
         timing = replace(session.config.timing, enter_delay_seconds=self._enter_delay())
         self.state = begin(
@@ -326,8 +326,15 @@ class Run:
         return text.strip().split(maxsplit=1)[0] in NEW_SESSION_COMMANDS if text.strip() else False
 
     async def _meet_riders(self) -> None:
-        """Tell of riders that came, and of those that were taken back."""
-        waiting = {rider.turn.turn_id: rider for rider in self.turn.riders()}
+        """Tell of riders that came, and of those that were taken back. A command is none: it waits for its own turn.
+
+        Joined to a running response it would be a text, or glued to the next one (BD160).
+        """
+        waiting = {
+            rider.turn.turn_id: rider
+            for rider in self.turn.riders()
+            if not rider.submission.request.options.get("as_command")
+        }
         known = {item.turn_id: item for item in self.state.items[1:]}
         for turn_id, rider in waiting.items():
             self._riders[turn_id] = rider
@@ -360,20 +367,20 @@ class Run:
             case e.Paste():
                 await self._paste(effect)
             case e.Enter():
-                await self._press("Enter")
+                await self.session.press("Enter")
                 self._entered_at = self.clock.now()
                 failpoint("retained.after_enter")
                 await self.tell(i.Pressed())
             case e.Clear():
-                await self._press(*self.session.adapter.CLEAR_KEYS * CLEAR_ROUNDS)
+                await self.session.press(*self.session.adapter.CLEAR_KEYS * CLEAR_ROUNDS)
                 await self.tell(i.Pressed())
             case e.Recall():
-                await self._press(*self.session.adapter.RECALL_KEYS)
+                await self.session.press(*self.session.adapter.RECALL_KEYS)
                 await self.tell(i.Pressed())
             case e.Interrupt():
-                await self._press(*self.session.adapter.INTERRUPT_KEYS)
+                await self.session.press(*self.session.adapter.INTERRUPT_KEYS)
             case e.Choose():
-                await self._choose(effect.menu, effect.option)
+                await self.session.choose(effect.menu, effect.option)
             case e.Open():
                 await self._open()
             case e.Hold():
@@ -454,32 +461,6 @@ class Run:
             return
         failpoint("retained.after_paste")
         await self.tell(i.Pasted(removed=pasted.removed))
-
-    async def _press(self, *keys: str) -> None:
-        """Press keys; what becomes of a dead program is the next look's matter."""
-        if not keys:
-            return
-        with contextlib.suppress(PaneDead, PaneGone, TerminalTrouble):
-            pane = await self.session.find()
-            if pane is not None:
-                await pane.press(*keys)
-
-    async def _choose(self, menu: Menu, option: int) -> None:
-        """Move the cursor step by step, looking each time, and confirm only on the option that was meant."""
-        for _ in range(MENU_STEPS_MAX):
-            try:
-                _, reading = await self.session.observe()
-            except TerminalTrouble:
-                return
-            block = None if reading is None else reading.block
-            now = None if block is None else block.menu
-            if now is None or now.mark != menu.mark:
-                return
-            key, *_ = keys_for(now, option)
-            await self._press(key)
-            if key == "Enter":
-                return
-            await self.clock.sleep(MENU_KEY_SECONDS)
 
     async def _hand_over(self, effect: e.HandOver) -> None:
         rider = self._riders.get(effect.turn_id)

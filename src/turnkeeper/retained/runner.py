@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from turnkeeper.conversation.events import Draft
+from turnkeeper.conversation.events import Draft, Noticed
 from turnkeeper.conversation.turns import Failure, Request, Turn
 from turnkeeper.errors import (
     BadInput,
@@ -31,15 +32,24 @@ from turnkeeper.retained.adapters import adapter_named
 from turnkeeper.retained.config import RetainedConfig, bypasses
 from turnkeeper.retained.journal import words
 from turnkeeper.retained.keepsake import Keepsakes
+from turnkeeper.retained.machine.hand import BLOCKS_THAT_ASK
 from turnkeeper.retained.run import Run, settle_foreign
 from turnkeeper.retained.session import Desk, Session
-from turnkeeper.retained.signs import SignKind
+from turnkeeper.retained.signs import Menu, SignKind
 from turnkeeper.terminal import processes
 from turnkeeper.terminal.pane import Frame, Terminal
 
 WATCH_SECONDS = 1.0
 """How often the transcripts of idle CLIs are asked."""
+MENU_APPROVAL = "ap_menu_"
+"""How the ids of questions begin that belong to no turn."""
 TRUSTED_PRODUCERS = frozenset({"api", "page", "cli", "chat"})
+
+
+def menu_approval(conversation_id: str, menu: Menu) -> str:
+    """The name of the question that a menu between turns is: the same while the same menu stands."""
+    digest = hashlib.sha256(f"{conversation_id}\n{menu.mark}".encode()).hexdigest()[:24]
+    return f"{MENU_APPROVAL}{digest}"
 
 
 class RetainedRunner:
@@ -175,7 +185,9 @@ class RetainedRunner:
             "agent": self.config.agent,
             "cli": self.adapter.NAME,
             "state": state,
-            "blocked_by": None if block is None else {"kind": block.kind.value, "sentence": block.sentence},
+            "blocked_by": None
+            if block is None
+            else {"kind": block.kind.value, "sentence": block.sentence, "retry_at": block.retry_at},
             "busy_source": None if reading is None else reading.busy_source or None,
             "native_session": keep.native_id,
             "sessions": list(keep.chain),
@@ -185,7 +197,7 @@ class RetainedRunner:
             "turn_id": session.running,
             "idle_since": iso(session.active_at) if state == "idle" and session.running is None else None,
             "taken_over_by": session.owner,
-            "exit": None if look is None or look.alive else look.sentence,
+            "exit": None if look is None or look.alive or keep.pane is None else look.sentence,
         }
 
     async def sessions(self) -> list[dict[str, Any]]:
@@ -220,6 +232,52 @@ class RetainedRunner:
             raise Conflict("You have not taken this terminal over.")
         assert session.pane is not None
         await session.pane.type_bytes(data)
+
+    def menus(self) -> list[dict[str, Any]]:
+        """Menus that stand in front of idle CLIs and ask for a decision, as questions to a person."""
+        found = []
+        for session in self._sessions.values():
+            menu = self._asking(session)
+            if menu is not None:
+                found.append(
+                    {
+                        "approval_id": menu_approval(session.conversation_id, menu),
+                        "conversation_id": session.conversation_id,
+                        "call_id": None,
+                        "name": f"{self.adapter.NAME}: {menu.title}",
+                        "arguments": {
+                            "title": menu.title,
+                            "body": list(menu.body),
+                            "options": list(menu.options),
+                        },
+                        "who": self.config.approver,
+                        "expires_at": None,
+                    }
+                )
+        return found
+
+    @staticmethod
+    def _asking(session: Session) -> Menu | None:
+        block = None if session.reading is None or session.running is not None else session.reading.block
+        return (
+            None
+            if block is None or block.kind not in BLOCKS_THAT_ASK or block.auto is not None
+            else block.menu
+        )
+
+    async def decide_menu(self, conversation_id: str, approval_id: str, decision: str) -> bool:
+        """Type a decision into the menu that was asked about, if that same menu still stands; whether it did."""
+        session = await self.session(conversation_id)
+        menu = self._asking(session)
+        if menu is None or menu_approval(conversation_id, menu) != approval_id:
+            return False
+        assert session.reading is not None
+        assert session.reading.block is not None
+        option = session.reading.block.option(decision)
+        if option is None:
+            raise BadInput(f"This menu has no option that means {decision!r}.")
+        async with session.lock:
+            return await session.choose(menu, option)
 
     async def take_over(self, conversation_id: str, who: str | None, *, force: bool = False) -> None:
         """Give the keyboard to one person (None: back to the queue). Raises Conflict if another has it."""
@@ -258,6 +316,22 @@ class RetainedRunner:
         with contextlib.suppress(TerminalError):
             await self.terminal.close_place(conversation_id)
         self._sessions.pop(conversation_id, None)
+
+    async def rest(self, conversation_id: str) -> None:
+        """Nobody needs its CLI now: end it, unless a turn runs. The next turn resumes the session."""
+        session = await self.session(conversation_id)
+        if not session.lock.locked() and session.keep.pane is not None:
+            async with session.lock:
+                await self._reap(session)
+
+    async def _reap(self, session: Session) -> None:
+        """End a CLI that nobody uses, and its terminal. One that a person started is left to them."""
+        if session.keep.pane is None or session.keep.pane.adopted:
+            return
+        await session.close_pane()
+        await session.save()
+        with contextlib.suppress(TerminalError):
+            await self.terminal.close_place(session.conversation_id)
 
     async def adopt(
         self,
@@ -308,6 +382,20 @@ class RetainedRunner:
                     async with session.lock:
                         await self._watch_one(session)
 
+    async def _tell_menu(self, session: Session) -> None:
+        """Say once that a menu waits for a decision, though no turn runs."""
+        menu = self._asking(session)
+        asked = "" if menu is None else menu_approval(session.conversation_id, menu)
+        if menu is not None and asked != session.menu_told and self.desk is not None:
+            options = " / ".join(menu.options)
+            notice = Noticed(
+                code="menu_waits",
+                text=f"{self.adapter.NAME} asks: {menu.title} ({options})",
+                facts={"approval_id": asked},
+            )
+            await self.desk.append(session.conversation_id, Draft(notice, actor="runner"))
+        session.menu_told = asked
+
     async def _watch_one(self, session: Session) -> None:
         now = self._clock.now()
         signs = await session.signs()
@@ -327,10 +415,7 @@ class RetainedRunner:
                 _, reading = await session.observe()
                 if reading is not None and reading.busy:
                     session.active_at = now
+                await self._tell_menu(session)
         idle = self.config.idle_seconds
-        reapable = session.keep.pane is not None and not session.keep.pane.adopted and session.owner is None
-        if idle is not None and reapable and now - session.active_at >= idle:
-            await session.close_pane()
-            await session.save()
-            with contextlib.suppress(TerminalError):
-                await self.terminal.close_place(session.conversation_id)
+        if idle is not None and session.owner is None and now - session.active_at >= idle:
+            await self._reap(session)

@@ -9,6 +9,8 @@ reason shown and a continuity notice (seed 002, 2026-09-24).
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,14 +21,16 @@ import msgspec
 from turnkeeper.conversation.events import Draft, SessionBound
 from turnkeeper.conversation.messages import Message
 from turnkeeper.conversation.turns import Failure
-from turnkeeper.errors import CannotStart, PaneGone, TerminalError, TerminalTrouble
+from turnkeeper.errors import CannotStart, PaneDead, PaneGone, TerminalError, TerminalTrouble
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.retained.adapter import FRESH, INLINE, Adapter, Plan
+from turnkeeper.retained.adapters.looks import keys_for
 from turnkeeper.retained.config import RetainedConfig, environment
 from turnkeeper.retained.keepsake import PAST_MAX, Keepsake, Keepsakes, name_of, remember
 from turnkeeper.retained.machine.matching import squash
 from turnkeeper.retained.notice import continuity, inline_instructions
-from turnkeeper.retained.signs import Reading, Sign, SignKind
+from turnkeeper.retained.resets import moment
+from turnkeeper.retained.signs import Menu, Reading, Sign, SignKind
 from turnkeeper.retained.tape import Tape
 from turnkeeper.terminal import processes
 from turnkeeper.terminal.pane import Launch, Look, Pane, Terminal
@@ -37,6 +41,8 @@ from turnkeeper.transcript.tail import at_end
 LOCATE_SECONDS = 0.3
 """How often a transcript that is not there yet is looked for."""
 LAST_WORDS_CHARS = 300
+MENU_KEY_SECONDS = 0.08
+MENU_STEPS_MAX = 24
 JOURNALED = frozenset({SignKind.TAKEN, SignKind.SAID, SignKind.THOUGHT, SignKind.CALLED, SignKind.RETURNED})
 """Signs that are passed over when their row was journaled before; ends are never."""
 
@@ -107,6 +113,8 @@ class Session:
         self.active_at = clock.now()
         self.owner: str | None = None
         """Who has taken the terminal over."""
+        self.menu_told = ""
+        """The menu between turns that was told of."""
         self._keepsakes = keepsakes
         self._saved = b""
         env = environment(config, adapter)
@@ -115,6 +123,8 @@ class Session:
         path = Path(keep.transcript) if keep.transcript else None
         self.tape = Tape(adapter, path, keep.cursor)
         self._located_at = 0.0
+        self._limit: tuple[str, float | None] | None = None
+        """The words of the limit that the screen showed last, and when it is over."""
 
     @classmethod
     async def load(
@@ -181,7 +191,12 @@ class Session:
 
     async def _launch(self, messages: Sequence[Message], *, same_role: bool, lost: bool) -> Opening:
         keep, config, adapter = self.keep, self.config, self.adapter
-        resume = keep.native_id is not None and same_role and not lost
+        if keep.native_id is not None and not keep.spoken and not lost:
+            # It ended before anything was said in it: there is nothing to resume under that id.
+            silent = await self._missing()
+        else:
+            silent = False
+        resume = keep.native_id is not None and same_role and not (lost or silent)
         why, sentence = "resumed", "The same native session goes on."
         drifted = bool(config.instructions) and keep.instructions != config.instructions_key
         if keep.native_id is None:
@@ -204,10 +219,14 @@ class Session:
                 "Its configuration changed: launched anew on the same native session.",
             )
         previous = keep.native_id
-        if not resume:
+        if silent and same_role and adapter.CHOOSES_ID:
+            # The same id is begun again: it is the same session, not another one.
+            keep.instructions = ""
+        elif not resume:
             self._begin_session(str(uuid.uuid4()) if adapter.CHOOSES_ID else None)
         prefix, instructions = "", ""
-        if not resume and previous is not None:
+        # Also when the session that was to be told of it ended before it took anything.
+        if not resume and any(native_id != keep.native_id for native_id in keep.chain):
             prefix = continuity(messages, self.conversation_id, why)
         by_launch = adapter.INSTRUCTIONS != INLINE or (adapter.CHOOSES_ID and not resume)
         if config.instructions and keep.instructions != config.instructions_key:
@@ -397,10 +416,58 @@ class Session:
                     None if status is None else status[0],
                     trust=self.config.trust_cwd,
                 )
+                reading = self._with_limit(reading, now)
                 if self.owner is not None or look.attached:
                     reading = msgspec.structs.replace(reading, person=True)
         self.look, self.reading, self.looked_at = look, reading, now
         return look, reading
+
+    async def press(self, *keys: str) -> None:
+        """Press keys; what becomes of a dead program is the next look's matter."""
+        if not keys:
+            return
+        with contextlib.suppress(PaneDead, PaneGone, TerminalTrouble):
+            pane = await self.find()
+            if pane is not None:
+                await pane.press(*keys)
+
+    async def choose(self, menu: Menu, option: int) -> bool:
+        """Move the cursor step by step, looking each time, and confirm only on the option that was meant.
+
+        False if another menu, or none, stands there now: then no key was pressed at it.
+        """
+        for _ in range(MENU_STEPS_MAX):
+            try:
+                _, reading = await self.observe()
+            except TerminalTrouble:
+                return False
+            block = None if reading is None else reading.block
+            now = None if block is None else block.menu
+            if now is None or now.mark != menu.mark:
+                return False
+            key, *_ = keys_for(now, option)
+            await self.press(key)
+            if key == "Enter":
+                return True
+            await self.clock.sleep(MENU_KEY_SECONDS)
+        return False
+
+    def _with_limit(self, reading: Reading, now: float) -> Reading:
+        """Give a limit its moment. The same words mean the moment at which they were first read to mean.
+
+        A menu goes by itself; a mere note above the composer stays there, and says nothing once its moment is over.
+        """
+        block = reading.block
+        if block is None or not block.resets:
+            return reading
+        words = block.sentence
+        if self._limit is None or self._limit[0] != words:
+            offset = time.localtime(now).tm_gmtoff
+            self._limit = (words, moment(block.resets, now, offset))
+        retry_at = self._limit[1]
+        if block.menu is None and (retry_at is None or now >= retry_at):
+            return msgspec.structs.replace(reading, block=None)
+        return msgspec.structs.replace(reading, block=msgspec.structs.replace(block, retry_at=retry_at))
 
     def status(self) -> tuple[str, str] | None:
         """What the CLI's own status file says: (busy | idle, native session)."""

@@ -105,6 +105,8 @@ class BlockKind(StrEnum):
     TRUST = "trust"
     UPDATE = "update"
     LOGIN = "login"
+    SERVERS = "servers"
+    """A project brings MCP servers that nobody configured."""
     LIMIT = "limit"
     MENU = "menu"
     """Some other menu."""
@@ -119,6 +121,8 @@ class Block(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     sentence: str
     menu: Menu | None = None
     retry_at: float | None = None
+    resets: str = ""
+    """The screen's own words for when a limit is over; a shell that knows the time makes `retry_at` of them."""
     auto: int | None = None
     """The option that is chosen by rule, without asking (skip an update)."""
     yes: int | None = None

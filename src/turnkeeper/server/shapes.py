@@ -198,7 +198,8 @@ class DecidedView(msgspec.Struct, frozen=True, kw_only=True):
     approval_id: str
     decision: str
     by: str
-    turn_id: str
+    turn_id: str | None
+    """Null for a menu of a CLI that stands there between turns."""
     state: str
 
 

@@ -252,8 +252,12 @@ def _history(story: Story, _sent: Sequence[Sent], _drained: bool) -> Iterator[Br
     for seq, message in _messages(story, "assistant"):
         calls = any(part.get("type") == "tool_call" for part in message["parts"])
         whole = message.get("standing", "complete") == "complete" and message["message_id"] not in set_aside
-        if whole and not calls and message.get("provenance", "model") == "model":
+        provenance = message.get("provenance", "model")
+        if whole and not calls and provenance == "model":
             answers.setdefault(message["turn_id"], []).append(seq)
+        elif whole and provenance == "native" and message.get("turn_id"):
+            # A CLI writes its narration in rows of their own: which of them is the answer is not told by rows.
+            answers[message["turn_id"]] = [seq]
     for turn in story.turns.values():
         said = users.get(turn.turn_id, [])
         if len(said) > 1:

@@ -253,6 +253,7 @@ def read(screen: Screen, status: str | None, *, trust: bool) -> Reading:
         placeholder=kind is Composer.TEXT and PLACEHOLDER.match(text.strip()) is not None,
         busy=busy,
         busy_source=source,
+        block=None if busy else looks.limit_note(lines[:upper]),
         queued=_queued(screen, upper),
     )
 

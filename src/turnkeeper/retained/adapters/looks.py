@@ -29,6 +29,7 @@ KINDS: Final[tuple[tuple[BlockKind, re.Pattern[str]], ...]] = (
         BlockKind.UPDATE,
         re.compile(r"\bupdate\b.*\b(available|now)\b|\bnew version\b|\bupdate now\b", re.IGNORECASE),
     ),
+    (BlockKind.SERVERS, re.compile(r"\bMCP servers?\b", re.IGNORECASE)),
     (BlockKind.TRUST, re.compile(r"\btrust\b", re.IGNORECASE)),
     (
         BlockKind.LIMIT,
@@ -54,12 +55,14 @@ YES: Final = re.compile(r"^(yes|allow|approve|proceed|accept|run|trust|continue|
 NO: Final = re.compile(r"^(no|deny|don.t|reject|decline|cancel|exit|skip|stop|quit)\b", re.IGNORECASE)
 ALWAYS: Final = re.compile(r"don.t ask|always|all future|for this session|and remember", re.IGNORECASE)
 SKIP: Final = re.compile(r"^skip\b(?! until)", re.IGNORECASE)
+WITHOUT: Final = re.compile(r"\bwithout\b|^(no|don.t|skip|none)\b", re.IGNORECASE)
 
 SENTENCES: Final[dict[BlockKind, str]] = {
     BlockKind.PERMISSION: "The CLI asks for a permission",
     BlockKind.TRUST: "The CLI asks whether to trust this folder",
     BlockKind.UPDATE: "The CLI offers an update",
     BlockKind.LOGIN: "Nobody is signed in to the CLI",
+    BlockKind.SERVERS: "The CLI asks whether to use an MCP server of the project",
     BlockKind.LIMIT: "The CLI has reached a usage limit",
     BlockKind.MENU: "The CLI shows a menu",
     BlockKind.MODAL: "The CLI shows something that takes the keyboard",
@@ -68,6 +71,17 @@ SENTENCES: Final[dict[BlockKind, str]] = {
 LIMIT_NOTE: Final = re.compile(
     r"(usage|rate) ?limit ?reached|hit your (usage )?limit|out of (credits|quota)", re.IGNORECASE
 )
+RESETS: Final = re.compile(
+    r"\b(?:resets?|try again|available again)\b(?:\s+(?:at|in|on))?\s*"
+    r"(\d{4}-\d\d-\d\dT[\d:.]+Z?|\d{1,2}:\d\d(?::\d\d)?\s*(?:[ap]m)?|\d{1,2}\s*[ap]m"
+    r"|\d+\s*(?:h|hours?|m|min(?:ute)?s?|s|sec(?:ond)?s?)\b(?:\s*\d+\s*(?:m|min(?:ute)?s?|s)\b)?)",
+    re.IGNORECASE,
+)
+"""When a limit is over, as CLIs say it: an instant, a time of day, or how long from now."""
+SPOKEN: Final = re.compile(r"^ ?[●❯›>•]")
+"""Beginnings of what a person or the model said: words about limits, not a limit."""
+NOTE_LINES: Final = 8
+"""A note about a limit counts only so close above the composer: what stands further up is over."""
 BRAILLE: Final = re.compile("[⠀-⣿]")
 
 
@@ -198,8 +212,33 @@ def block_of(menu: Menu, *, trust: bool) -> Block:
         auto = next((n for n, o in enumerate(menu.options) if SKIP.match(o)), None)
     elif kind is BlockKind.TRUST and trust:
         auto = yes
+    elif kind is BlockKind.SERVERS:
+        # Those of the agents file are given at launch; what a folder brings is used only if somebody names it there.
+        auto = next((n for n, o in enumerate(menu.options) if WITHOUT.search(o)), None)
+    resets = resets_in("\n".join((words, *menu.options))) if kind is BlockKind.LIMIT else ""
     sentence = f"{SENTENCES[kind]}: {menu.title or ' / '.join(menu.options)}"
-    return Block(kind=kind, sentence=sentence, menu=menu, auto=auto, yes=yes, no=no)
+    return Block(kind=kind, sentence=sentence, menu=menu, auto=auto, yes=yes, no=no, resets=resets)
+
+
+def resets_in(words: str) -> str:
+    """The words that say when a limit is over; "" if none do."""
+    found = RESETS.search(words)
+    return "" if found is None else " ".join(found[1].split())
+
+
+def limit_note(lines: Sequence[Line]) -> Block | None:
+    """A limit that the CLI wrote above its composer, if it says when it is over.
+
+    Without that nothing would end the wait: such a note holds nothing, for the provider's refusal will tell.
+    """
+    near = [line.text for line in lines if line.text.strip()][-NOTE_LINES:]
+    for text in reversed(near):
+        if LIMIT_NOTE.search(text) and not SPOKEN.match(text):
+            resets = resets_in(text)
+            if resets:
+                sentence = f"{SENTENCES[BlockKind.LIMIT]}: {text.strip()}"
+                return Block(kind=BlockKind.LIMIT, sentence=sentence, resets=resets)
+    return None
 
 
 def modal() -> Block:

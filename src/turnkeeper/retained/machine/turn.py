@@ -47,6 +47,10 @@ def opened(state: State, told: i.Opened, now: float, effects: Effects) -> State:
         )
         return h.reach(state.with_item(own), own, now)
     if own.enters > 0:
+        if known.enters >= state.timing.enters_max and not own.accepted:
+            # A CLI that takes no steer was given all its Enters; idle, it is given them anew if it still holds the text.
+            own = replace(own, enters=1)
+            state = state.with_item(own)
         return h.ask_again(state, own, now)
     return h.reach(state, own, now)
 
@@ -528,7 +532,8 @@ def _finish(state: State, now: float, effects: Effects) -> State:
     if state.end == "interrupted":
         sentence = "The response was interrupted at the terminal. What it did so far is kept."
         return fail(state, failure("interrupted", sentence, retryable=True), now, effects)
-    return answered(state, effects)
+    ran = state.end == "commanded" or (state.own.command and not state.said)
+    return answered(state, effects, "command_ran" if ran else "answered")
 
 
 def stay(state: State, told: i.Input, now: float, effects: Effects) -> State:

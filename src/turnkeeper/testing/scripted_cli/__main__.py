@@ -27,11 +27,11 @@ ORDERS_SECONDS = 0.05
 
 
 class _Orders:
-    """Lines that a test appends to a file."""
+    """Lines that a test appends to a file while this process runs."""
 
     def __init__(self, path: str | None) -> None:
         self.path = Path(path) if path else None
-        self.offset = 0
+        self.offset = self.path.stat().st_size if self.path is not None and self.path.exists() else 0
 
     def take(self) -> list[dict[str, Any]]:
         if self.path is None or not self.path.exists():
@@ -92,8 +92,9 @@ def main() -> int:
             if cli.title != title:
                 title = cli.title
                 out.write(f"\x1b]2;{title}\x07".encode())
-            lines = fit(cli.draw(), cli.columns, cli.rows)
-            if lines != drawn or cli.dirty:
+            frozen = cli.clock() < cli.frozen_until
+            lines = drawn if frozen else fit(cli.draw(), cli.columns, cli.rows)
+            if not frozen and (lines != drawn or cli.dirty):
                 drawn, cli.dirty = lines, False
                 out.write(b"\x1b[H\x1b[2J" + "\r\n".join(lines).encode())
             with contextlib.suppress(OSError):

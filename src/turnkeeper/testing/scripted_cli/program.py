@@ -126,6 +126,7 @@ class ScriptedCli:
         pid: int = 1,
     ) -> None:
         self.dialect = dialect
+        self._home = home
         self.quirks = quirks
         self.clock = clock
         self.log = log
@@ -154,6 +155,7 @@ class ScriptedCli:
         self._ctrl_c = -1e9
         self._first_chunk = True
         self.ready = False
+        self.frozen_until = 0.0
         self.final_words = ""
         log({"launch": argv, "dialect": dialect, "cwd": cwd})
         self._start(argv)
@@ -163,7 +165,7 @@ class ScriptedCli:
     def _start(self, argv: list[str]) -> None:
         quirks = self.quirks
         wanted, resume = _session_of(self.dialect, argv)
-        session = wanted or quirks.native_session or f"00000000-0000-4000-8000-{int(self.clock() * 1e3):012d}"
+        session = wanted or self._first_session() or f"00000000-0000-4000-8000-{int(self.clock() * 1e3):012d}"
         if not self.transcript.begin(session, resume=resume):
             words = {
                 "codex": f"Error: no rollout found for thread id {session}",
@@ -190,6 +192,17 @@ class ScriptedCli:
             self._at(self.began + quirks.exits_at_s, lambda: self._exit(quirks.exit_code))
         if quirks.idle_repaint_s is not None:
             self._repaint()
+
+    def _first_session(self) -> str | None:
+        """The id that the quirks give to the first session of this home."""
+        given = self.quirks.native_session
+        if given is None:
+            return None
+        mark = self._home / ".scripted-first-session"
+        if mark.exists():
+            return None
+        mark.touch()
+        return given
 
     def _booted(self) -> None:
         self.ready = True
@@ -232,7 +245,7 @@ class ScriptedCli:
     # -- orders from a test
 
     def order(self, order: dict[str, Any]) -> None:
-        """Do what a test asks: print, menu, exit, clear_menu, type, rotate."""
+        """Do what a test asks: print, menu, exit, clear_menu, type, rotate, freeze (the screen stands still)."""
         match order["do"]:
             case "print":
                 self._say(order["text"])
@@ -249,6 +262,9 @@ class ScriptedCli:
             case "rotate":
                 self.transcript.begin(order["session"], resume=False)
                 self._status()
+            case "freeze":
+                self.frozen_until = self.clock() + order["seconds"]
+                self._at(self.frozen_until, lambda: None)
         self.dirty = True
 
     def _open(self, spec: MenuSpec, kind: str, chosen: Callable[[int], None]) -> None:

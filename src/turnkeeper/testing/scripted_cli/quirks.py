@@ -39,7 +39,7 @@ class Quirks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     boot_menus: tuple[str | MenuSpec, ...] = ()
     """Menus before the composer: the names trust, mcp_servers, update, login, or a menu of one's own."""
     native_session: str | None = None
-    """The id of a new session, where the CLI chooses it."""
+    """The id of the first new session in this home, where the CLI chooses it."""
     resume_yields: str | None = None
     """Resuming goes on under this new id."""
     no_bracketed: bool = False
