@@ -1,7 +1,7 @@
 """The text of a running answer, shown at once and journaled in time.
 
 Kill -9 may lose the last 500 ms or 4 kB of it and nothing else (DESIGN 5.3). Saving never holds up the
-stream: one save is under way at most, and the next one carries the whole text.
+stream: one save is under way at most, and the next one carries all that came meanwhile.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable
 from turnkeeper.errors import Unavailable
 from turnkeeper.port.clock import Clock
 
-Save = Callable[[str], Awaitable[None]]
+Save = Callable[[str, int], Awaitable[None]]
+"""Saves text, which begins after so many characters of the whole."""
 
 
 class DraftKeeper:
-    """Collects the text of one model call and has it saved in time by `save(whole text)`.
+    """Collects the text of one model call and has what is new of it saved in time by `save(text, start_chars)`.
 
     `finish` must be awaited before anything else of the round is journaled.
     """
@@ -27,6 +28,8 @@ class DraftKeeper:
         self._interval_seconds = interval_seconds
         self._size_bytes = size_bytes
         self._pieces: list[str] = []
+        self._saved_pieces = 0
+        self._saved_chars = 0
         self._unsaved_bytes = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -79,14 +82,17 @@ class DraftKeeper:
                 await self._save_now()
 
     async def _save_now(self) -> None:
-        size = self._unsaved_bytes
+        size, until = self._unsaved_bytes, len(self._pieces)
+        text = "".join(self._pieces[self._saved_pieces : until])
         self._unsaved_bytes = 0
         try:
-            await self._save(self.text)
+            await self._save(text, self._saved_chars)
         except Unavailable:
-            self._unsaved_bytes += (
-                size  # the next save carries it; the round's own commit says if it never works
-            )
+            # The next save carries it; the round's own commit says if it never works.
+            self._unsaved_bytes += size
+            return
+        self._saved_pieces = until
+        self._saved_chars += len(text)
 
 
 def _look_at(task: asyncio.Task[None]) -> None:

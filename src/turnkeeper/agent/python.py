@@ -337,12 +337,12 @@ class PythonTurn(Attempt):
         settings = self.agent.settings
         self._shown_chars = 0
 
-        async def save(text: str) -> None:
+        async def save(text: str, start_chars: int) -> None:
             async with self._lock:
                 if keeper is not self._drafts:
                     return  # its words stand in a message by now
                 evidence = None if self.journal.so_far.confirmed else {"kind": "draft", "round": self._round}
-                await self.journal.record(ev.DraftSaved(self._round, text), confirmed=evidence)
+                await self.journal.record(ev.DraftSaved(self._round, text, start_chars), confirmed=evidence)
 
         keeper = DraftKeeper(
             save,

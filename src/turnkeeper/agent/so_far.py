@@ -219,7 +219,7 @@ def _round_started(so_far: TurnSoFar, body: ev.RoundStarted, at: float) -> None:
 
 
 def _draft_saved(so_far: TurnSoFar, body: ev.DraftSaved, at: float) -> None:
-    so_far.draft = body.text
+    so_far.draft = so_far.draft[: body.start_chars] + body.text
 
 
 def _message_appended(so_far: TurnSoFar, body: ev.MessageAppended, at: float) -> None:

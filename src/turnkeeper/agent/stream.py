@@ -156,6 +156,6 @@ class RoundStream:
             shown = {"index": event.index, "name": event.name, "arguments_text": event.arguments_text}
             self._turn.delta("call", {**shown, "round": self._round})
 
-    async def _save(self, text: str) -> None:
+    async def _save(self, text: str, start_chars: int) -> None:
         evidence = None if self._journal.so_far.confirmed else {"kind": "draft", "round": self._round}
-        await self._journal.record(DraftSaved(self._round, text), confirmed=evidence)
+        await self._journal.record(DraftSaved(self._round, text, start_chars), confirmed=evidence)

@@ -266,10 +266,14 @@ class RoundStarted(Body, frozen=True):
 
 
 class DraftSaved(Body, frozen=True):
-    """The text so far of the answer that is being written; whole, so that the newest one is enough."""
+    """More text of the answer that is being written: what follows the first `start_chars` characters of its round.
+
+    Each draft holds only what is new, so that a long answer costs the journal its length, not its square.
+    """
 
     round: int
     text: str
+    start_chars: int = 0
 
 
 class RoundFinished(Body, frozen=True):
