@@ -5,8 +5,14 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.needs import NEEDS
+
+# Examples that are slow to make tell of a busy machine, not of the code; in CI hypothesis has a profile of its own.
+settings.register_profile("desk", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+if os.environ.get("CI") != "true":
+    settings.load_profile("desk")
 
 BY_MARK = {need.mark: need for need in NEEDS}
 
