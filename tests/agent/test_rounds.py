@@ -111,6 +111,19 @@ def test_a_long_answer_is_drafted_every_half_second() -> None:
     run(main())
 
 
+def test_the_drafts_of_a_long_answer_are_together_no_longer_than_the_answer() -> None:
+    async def main() -> None:
+        text = " ".join("x" * 3000 for _ in range(60))
+        world = World(model=PlayedModel(text, chunk_seconds=0.1))
+        turn = world.turn()
+        await turn.carry_out(world.runner)
+        drafts = turn.bodies(ev.DraftSaved)
+        assert len(drafts) > 10
+        assert text.startswith("".join(b.text for b in drafts).rstrip())
+
+    run(main())
+
+
 def test_text_that_is_followed_by_silence_is_drafted_all_the_same() -> None:
     async def main() -> None:
         world = World(model=PlayedModel("first last", chunk_seconds=10))
