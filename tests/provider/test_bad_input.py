@@ -250,3 +250,40 @@ async def test_live_checks_say_of_each_model_whether_it_works() -> None:
     assert "NOT_THERE" in keyless.sentence
     assert demo.works
     assert CANARY not in repr(found)
+
+
+FAULTS: tuple[dict[str, Any], ...] = (
+    {"garbage": "html"},
+    {"text": "half", "garbage": "half_json"},
+    {"garbage": "empty"},
+    {"garbage": "invalid_utf8"},
+    {"text": "half", "cut": True},
+    {"text": "half", "stall_s": 60},
+    {"first_token_silence_s": 60},
+    {"text": "half", "error": {"status": 529}},
+    {"error": {"status": 500}},
+    {"text": "more ", "endless": True},
+    {"text": "whole"},
+)
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+async def test_no_failure_keeps_a_connection(provider: str) -> None:
+    """A connection that nobody lets go of is one fewer for ever; a pool has only so many."""
+    short = Deadlines(first_token_seconds=0.3, stall_seconds=0.2, total_seconds=0.6)
+    async with server_for(provider, {"rules": [{"match": "", "rounds": list(FAULTS)}]}) as server:
+        opened: Any = open_at(server, provider)
+        feed = [Message(message_id="m", role="user", parts=(Text("hello"),))]
+        body = opened.build(feed, instructions="", tools=(), options={})
+        for fault in FAULTS:
+            ask = ModelCall(body=body, deadlines=short, newest_user_text="hello")
+            try:
+                async for _ in opened.stream(ask):
+                    pass
+            except ProviderFailed:
+                pass
+            client = getattr(opened._client, "_client", opened._client)
+            busy = [c for c in client._transport._pool.connections if not (c.is_idle() or c.is_closed())]
+            assert busy == [], fault
+        assert len(server.requests) == len(FAULTS)
+        await opened.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from turnkeeper.conversation.messages import Origin
 from turnkeeper.provider.anthropic_stream import AnthropicReader
 from turnkeeper.provider.build import Report
-from turnkeeper.provider.shell import CONNECT_SECONDS_MAX, Answer, Shell, check_answer
+from turnkeeper.provider.shell import CONNECT_SECONDS_MAX, Answer, Shell, begin_answer
 from turnkeeper.provider.wire import Files
 
 if TYPE_CHECKING:
@@ -67,7 +67,4 @@ class AnthropicProvider(Shell):
             options={"headers": {"Content-Type": "application/json"}},
         )
         response = events.response
-        if check_answer(response.status_code, response.headers.get("content-type", "")) == "json":
-            await response.aread()
-            return Answer(events, response.headers.get("request-id"), whole=response.json())
-        return Answer(events, response.headers.get("request-id"))
+        return await begin_answer(events, response, response.headers.get("request-id"))

@@ -14,7 +14,7 @@ from turnkeeper.conversation.messages import Origin
 from turnkeeper.provider.build import Report
 from turnkeeper.provider.gemini_stream import GeminiReader
 from turnkeeper.provider.reading import Oversized
-from turnkeeper.provider.shell import CONNECT_SECONDS_MAX, Answer, Shell, check_answer
+from turnkeeper.provider.shell import CONNECT_SECONDS_MAX, Answer, Shell, begin_answer
 from turnkeeper.provider.wire import Files
 
 if TYPE_CHECKING:
@@ -91,13 +91,10 @@ class GeminiProvider(Shell):
             if response.status_code >= 300:
                 await response.aread()
                 raise Refused(response, _json_or_none(response.content))
-            if check_answer(response.status_code, response.headers.get("content-type", "")) == "json":
-                await response.aread()
-                return Answer(_events(response), None, whole=response.json())
         except BaseException:
             await response.aclose()
             raise
-        return Answer(_events(response), None)
+        return await begin_answer(_events(response), response, None)
 
 
 def _json_or_none(content: bytes) -> Any:

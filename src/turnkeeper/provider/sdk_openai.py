@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from turnkeeper.conversation.messages import Origin
 from turnkeeper.provider.build import Report
 from turnkeeper.provider.reading import MakesReader
-from turnkeeper.provider.shell import CONNECT_SECONDS_MAX, Answer, Shell, check_answer
+from turnkeeper.provider.shell import CONNECT_SECONDS_MAX, Answer, Shell, begin_answer
 from turnkeeper.provider.wire import Files
 
 if TYPE_CHECKING:
@@ -82,8 +82,4 @@ class OpenAIProvider(Shell):
             options={"headers": {"Content-Type": "application/json"}},
         )
         response = events.response
-        request_id = response.headers.get("x-request-id")
-        if check_answer(response.status_code, response.headers.get("content-type", "")) == "json":
-            await response.aread()
-            return Answer(events, request_id, whole=response.json())
-        return Answer(events, request_id)
+        return await begin_answer(events, response, response.headers.get("x-request-id"))

@@ -54,17 +54,34 @@ class NotAnApi(Exception):
 class Answer:
     """An answer that has begun: decoded events, the request's id, and what to close."""
 
-    def __init__(self, events: AsyncIterator[Any], request_id: str | None, whole: Any = None) -> None:
+    def __init__(
+        self, events: AsyncIterator[Any], request_id: str | None, response: Any, whole: Any = None
+    ) -> None:
         self.events = events
         self.request_id = request_id
         self.whole = whole
         """The complete answer, where a server ignored that a stream was asked for."""
+        self._response = response
 
     async def close(self) -> None:
         """Let go of the connection."""
         close = getattr(self.events, "close", None) or getattr(self.events, "aclose", None)
         if close is not None:
             await close()
+        await self._response.aclose()  # a generator that was never begun closes nothing
+
+
+async def begin_answer(events: AsyncIterator[Any], response: Any, request_id: str | None) -> Answer:
+    """The answer of a 2xx response. Raises NotAnApi; whatever is raised, the connection is let go of."""
+    try:
+        whole = None
+        if check_answer(response.status_code, response.headers.get("content-type", "")) == "json":
+            await response.aread()
+            whole = response.json()
+    except BaseException:
+        await response.aclose()
+        raise
+    return Answer(events, request_id, response, whole)
 
 
 class Watch:
