@@ -11,7 +11,7 @@ AGENTS =
 ARGS =
 serve = --data $(DATA) $(if $(PORT),--port $(PORT)) $(if $(AGENTS),--agents $(AGENTS)) $(ARGS)
 # A desk runs all tests on all cores; those that measure, or that need both cores, run alone after them.
-pytest = $(PY) -m pytest -p no:cacheprovider
+pytest = $(PY) -m pytest -p no:cacheprovider $(if $(CI),--durations=30)
 together = -n $(WORKERS) --dist loadgroup
 one_by_one = -p no:xdist
 
