@@ -34,9 +34,9 @@ test-long: install-test web ## the long soaks: ten times what make test does (an
 	@$(PY) tests/needs.py --install
 	TURNKEEPER_TEST_LONG=1 $(pytest) $(one_by_one) --timeout=7200 -m "long"
 
-test-clis: install-test web ## the tests that drive real coding CLIs, fetched from npm into .testdata
-	@$(PY) tests/needs.py --install
-	$(pytest) $(one_by_one) --timeout=900 -m "real_cli"
+test-clis: install-test web ## all tests of real coding CLIs, fetched from npm into .testdata (claude-code: TURNKEEPER_REAL_CLAUDE=1)
+	@$(PY) tests/needs.py --install --clis
+	$(pytest) $(one_by_one) --timeout=900 -m "pi_cli or codex_cli or claude_cli or real_cli"
 
 check: install-test ## format, lint, types, rooms, shell scripts
 	$(PY) -m ruff format --check .

@@ -4,12 +4,16 @@ A test says what it needs with a mark (`@pytest.mark.tmux`). `make test` runs th
 Debian it installs what is missing; otherwise it names the package. `conftest.py` asks the same table:
 a test whose program is missing is skipped visibly, and fails when CI=true.
 
-    python tests/needs.py             name what is missing
-    python tests/needs.py --install   install it where that is possible
+Coding CLIs come from npm, at exact versions, into .testdata/clis: with CI=true, or when they are asked for.
+
+    python tests/needs.py                    name what is missing
+    python tests/needs.py --install          install it where that is possible
+    python tests/needs.py --install --clis   the coding CLIs too
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -19,6 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TESTS = Path(__file__).parent
+CLIS = TESTS.parent / ".testdata" / "clis"
+NODE = TESTS.parent / ".venv" / "bin"
+"""Where the Node of the page's build lies; the coding CLIs run on it too."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +36,14 @@ class Need:
     program: str
     packages: tuple[str, ...]
     found: Callable[[], str | None]
+    npm: str | None = None
+    """NAME@VERSION of the npm package that brings it, instead of Debian's."""
 
     @property
     def sentence(self) -> str:
         """What is missing and how to get it."""
+        if self.npm is not None:
+            return f"{self.program} is missing: make test-clis fetches {self.npm}"
         return f"{self.program} is missing: apt-get install {' '.join(self.packages)}"
 
 
@@ -46,6 +57,23 @@ def _postgres() -> str | None:
     return str(versions[-1]) if versions else shutil.which("initdb")
 
 
+def cli(package: str, program: str) -> Callable[[], str | None]:
+    """Finds a coding CLI, if it is there at that very version: with another one npm may have picked by itself."""
+    name, _, version = package.rpartition("@")
+
+    def found() -> str | None:
+        manifest = CLIS / "node_modules" / name / "package.json"
+        if not manifest.exists() or json.loads(manifest.read_text("utf-8"))["version"] != version:
+            return None
+        return str(CLIS / "node_modules" / ".bin" / program)
+
+    return found
+
+
+PI = "@earendil-works/pi-coding-agent@1.6.0"
+CODEX = "@openai/codex@0.171.0"
+CLAUDE = "@anthropic-ai/claude-code@2.1.332"
+
 NEEDS: tuple[Need, ...] = (
     Need("tmux", "tmux", ("tmux",), _on_path("tmux")),
     Need(
@@ -57,12 +85,21 @@ NEEDS: tuple[Need, ...] = (
     ),
     Need("curl", "curl", ("curl",), _on_path("curl")),
     Need("postgres", "PostgreSQL's server", ("postgresql",), _postgres),
+    Need("pi_cli", "pi", (), cli(PI, "pi"), npm=PI),
+    Need("codex_cli", "codex", (), cli(CODEX, "codex"), npm=CODEX),
 )
+CLAUDE_CLI = Need("claude_cli", "claude-code", (), cli(CLAUDE, "claude"), npm=CLAUDE)
+"""Not in the table: whoever runs it accepts its terms first (TURNKEEPER_REAL_CLAUDE=1)."""
+
+
+def wanted() -> tuple[Need, ...]:
+    """The table, with claude-code if it was asked for."""
+    return (*NEEDS, CLAUDE_CLI) if os.environ.get("TURNKEEPER_REAL_CLAUDE") == "1" else NEEDS
 
 
 def marks_in_use() -> frozenset[str]:
     """Which marks of the table any test file carries: nothing is installed for tests that do not exist."""
-    words = {f"mark.{need.mark}": need.mark for need in NEEDS}
+    words = {f"mark.{need.mark}": need.mark for need in wanted()}
     used: set[str] = set()
     for path in TESTS.rglob("*.py"):
         if path != Path(__file__):
@@ -74,12 +111,14 @@ def marks_in_use() -> frozenset[str]:
 def missing() -> tuple[Need, ...]:
     """What tests of this checkout need and this machine does not have."""
     used = marks_in_use()
-    return tuple(need for need in NEEDS if need.mark in used and need.found() is None)
+    return tuple(need for need in wanted() if need.mark in used and need.found() is None)
 
 
 def install(needs: tuple[Need, ...]) -> None:
     """Install the Debian packages of `needs`. Raises CalledProcessError when apt-get fails."""
     packages = [package for need in needs for package in need.packages]
+    if not packages:
+        return
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     get = ["apt-get", "-q", "-y", "-o", "Dpkg::Use-Pty=0"]
     subprocess.run([*get, "update"], check=True, env=environment, stdout=subprocess.DEVNULL)
@@ -91,6 +130,16 @@ def install(needs: tuple[Need, ...]) -> None:
     )
 
 
+def install_clis(needs: tuple[Need, ...]) -> None:
+    """Fetch coding CLIs from npm, all at their exact versions. Raises CalledProcessError when npm fails."""
+    packages = [need.npm for need in wanted() if need.npm is not None and (need in needs or need.found())]
+    CLIS.mkdir(parents=True, exist_ok=True)
+    npm = str(NODE / "npm") if (NODE / "npm").exists() else "npm"
+    command = [npm, "install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(CLIS)]
+    environment = {**os.environ, "PATH": f"{NODE}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run([*command, *map(str, packages)], check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
 def main() -> int:
     """Install or name what is missing; 1 if something still is and CI=true."""
     lacking = missing()
@@ -100,6 +149,14 @@ def main() -> int:
             install(lacking)
         except subprocess.CalledProcessError as failed:
             print(f"apt-get ended with {failed.returncode}", file=sys.stderr)
+        lacking = missing()
+    clis = tuple(need for need in lacking if need.npm is not None)
+    if clis and "--install" in sys.argv and ("--clis" in sys.argv or os.environ.get("CI") == "true"):
+        print("fetching from npm:", *(need.npm for need in clis))
+        try:
+            install_clis(clis)
+        except (subprocess.CalledProcessError, OSError) as failed:
+            print(f"npm failed: {failed}", file=sys.stderr)
         lacking = missing()
     for need in lacking:
         print(f"{need.sentence}; tests marked {need.mark!r} are skipped", file=sys.stderr)

@@ -74,12 +74,9 @@ class Stage:
 
     # -- the server
 
-    async def start(self) -> Stage:
-        """Start the server (again)."""
-        clock, ids = SystemClock(), SystemIds()
-        store = await SQLiteStore.open(self.folder / "data")
-        self.terminal = Tmux(self.folder / "t")
-        config = RetainedConfig(
+    def config(self) -> RetainedConfig:
+        """The agent."""
+        return RetainedConfig(
             agent="a",
             cli=self.cli,
             cwd=str(self.cwd),
@@ -95,7 +92,13 @@ class Stage:
             timing=scaled(self.scale),
             **self.config_more,
         )
-        self.runner = RetainedRunner(config, self.terminal, store, clock, ids, self.folder / "kept")
+
+    async def start(self) -> Stage:
+        """Start the server (again)."""
+        clock, ids = SystemClock(), SystemIds()
+        store = await SQLiteStore.open(self.folder / "data")
+        self.terminal = Tmux(self.folder / "t")
+        self.runner = RetainedRunner(self.config(), self.terminal, store, clock, ids, self.folder / "kept")
         settings = Settings.load(sweep_seconds=0.2, backstop_seconds=1800 / self.scale)
         self.keeper = await Keeper.open(
             self.folder / "data",
