@@ -79,7 +79,7 @@ def _put(report: Any, heal: Path | None, healed: int | None) -> None:
                     {
                         "session": found.session.name,
                         "format": found.session.format,
-                        "rows": len(found.session.items),
+                        "rows": found.session.rows,
                         "sick": [
                             {
                                 "row": finding.row,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -120,8 +120,8 @@ def write(feed: Feed, items: Sequence[Item], wire: Wire, dialect: str) -> list[I
     body = known.encode(feed.messages, origin=origin, options=options).body
     encoded: list[Item] = body[wire.field]
     restored = restore(encoded, items, wire.name)
-    same = known.validate({**body, wire.field: restored}) == known.validate(body)
-    return restored if same else encoded
+    found = known.validate({**body, wire.field: restored})
+    return restored if not found or found == known.validate(body) else encoded
 
 
 def _has_thinking(messages: Sequence[Message]) -> bool:
@@ -129,17 +129,48 @@ def _has_thinking(messages: Sequence[Message]) -> bool:
 
 
 def restore(encoded: Sequence[Item], items: Sequence[Item], wire: str) -> list[Item]:
-    """`encoded` with the given items in place of those that say the same."""
+    """`encoded` with the given items in place of those that say the same.
+
+    Most of a list is healthy and in its order: one walk over both takes those. What is left over on both sides
+    is matched by what it says, wherever it stands.
+    """
+    out = list(encoded)
+    left: list[int] = []
+    over: list[Item] = []
+    said = [_said(item, wire) for item in items]
+    at, count = 0, len(items)
+    ahead = NEAR
+    for i, item in enumerate(encoded):
+        says = _said(item, wire)
+        for k in range(at, min(at + ahead, count)):
+            if says == said[k]:
+                out[i] = items[k]
+                if k > at:
+                    over += items[at:k]
+                at = k + 1
+                ahead = NEAR
+                break
+        else:
+            left.append(i)
+            ahead += 1
+    over += items[at:]
+    if not left or not over:
+        return out
     waiting: dict[bytes, deque[Item]] = {}
-    for item in items:
+    for item in over:
         key = _key(item, wire)
         if key is not None:
             waiting.setdefault(key, deque()).append(item)
-    out: list[Item] = []
-    for item in encoded:
-        same = waiting.get(_key(item, wire) or b"")
-        out.append(same.popleft() if same else item)
+    for i in left:
+        same = waiting.get(_key(encoded[i], wire) or b"")
+        if same:
+            out[i] = same.popleft()
     return out
+
+
+NEAR: Final = 4
+"""How far the walk looks ahead for the item that says the same, one further for each that it did not find:
+rows in between were dropped or moved."""
 
 
 def _key(item: Item, wire: str) -> bytes | None:
@@ -189,10 +220,22 @@ def _said(item: Item, wire: str) -> Any:
     return said
 
 
+_MARKS = ("cache_control", "annotations", "logprobs")
+_PLAIN_BLOCKS = frozenset({"text", "tool_use", "thinking", "tool_result"})
+
+
 def _said_block(block: Any) -> Any:
     if not isinstance(block, dict):
         return block
-    said = {k: v for k, v in block.items() if k not in ("cache_control", "annotations", "logprobs")}
+    if block.get("type") in _PLAIN_BLOCKS and not (
+        "cache_control" in block
+        or "annotations" in block
+        or "logprobs" in block
+        or "is_error" in block
+        or type(block.get("content")) is list
+    ):
+        return block
+    said = {k: v for k, v in block.items() if k not in _MARKS}
     if said.get("type") in ("input_text", "output_text"):
         said["type"] = "text"
     if said.get("is_error") is False:

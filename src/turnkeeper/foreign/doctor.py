@@ -8,8 +8,10 @@ Nothing is ever written to the file that is looked at.
 
 from __future__ import annotations
 
+import gc
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +23,14 @@ from turnkeeper.foreign import own_store
 from turnkeeper.foreign.clean import write
 from turnkeeper.foreign.containers import CONTAINERS, heal_vercel, rebuild
 from turnkeeper.foreign.findings import ALL, Finding, examine, feed_of
-from turnkeeper.foreign.sessions import LangGraphSource, Session, Source, open_source
+from turnkeeper.foreign.sessions import (
+    JsonSource,
+    LangGraphSource,
+    Session,
+    Source,
+    copy_file,
+    open_source,
+)
 from turnkeeper.foreign.wires import WIRES
 from turnkeeper.history.feed import Feed
 from turnkeeper.store.sqlite.mount import fs_kind, is_unsafe
@@ -55,14 +64,33 @@ class Report(msgspec.Struct, kw_only=True):
         return bool(self.problems) or any(report.findings for report in self.sessions)
 
 
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Reading a session makes many objects and no cycles; the collector would walk them again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def open_any(path: Path) -> Source | own_store.OwnStore:
     """Our own store, or a file of another program. Raises BadInput."""
     return own_store.OwnStore(path) if own_store.is_ours(path) else open_source(path)
 
 
+@no_collector()
 def examine_path(path: Path, *, now: float, providers: Sequence[str] = ALL) -> Report:
     """Look at every session of a file. Raises BadInput."""
     source = open_any(path)
+    glanced = source.glance() if isinstance(source, JsonSource) else None
+    if glanced is not None:
+        healthy = SessionReport(session=glanced, findings=[])
+        return Report(
+            path=path, format=glanced.format, sessions=[healthy], warnings=warnings_of(path), problems=[]
+        )
     sessions = source.sessions()
     problems = source.problems() if isinstance(source, own_store.OwnStore) else []
     warnings = warnings_of(path)
@@ -80,11 +108,15 @@ def _clock(session: Session, now: float) -> float | None:
     return now if session.format == "turnkeeper" else None
 
 
+@no_collector()
 def heal_path(path: Path, out: Path, *, now: float) -> int:
     """Write a healed copy to the new file `out`; how many rows were sick. Raises BadInput."""
     source = open_any(path)
     if isinstance(source, own_store.OwnStore):
         return source.heal_copy(out, now)
+    if isinstance(source, JsonSource) and source.glance() is not None:
+        copy_file(path, out)
+        return 0
     healed: dict[str, list[Any]] = {}
     count = 0
     for session in source.sessions():

@@ -38,7 +38,7 @@ def _draw_session(session: SessionReport, printable: Callable[[str], str]) -> It
     for finding in session.findings:
         by_row.setdefault(finding.row, []).append(finding)
     sick = [row for row in by_row if row is not None]
-    yield f"{printable(name)} · {session.session.format} · {len(rows)} rows · {len(sick)} sick"
+    yield f"{printable(name)} · {session.session.format} · {session.session.rows} rows · {len(sick)} sick"
     for finding in by_row.get(None, ()):
         yield f"✗ {_reason(finding, printable)}"
     shown = {

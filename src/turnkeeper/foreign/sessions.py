@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -19,6 +20,7 @@ import msgspec
 from turnkeeper.conversation.messages import Message
 from turnkeeper.errors import BadInput
 from turnkeeper.foreign.containers import CONTAINERS, detect_container, plain_langchain
+from turnkeeper.foreign.glance import glance
 from turnkeeper.foreign.wires import WIRES, Item, detect_wire
 
 FILE_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024
@@ -39,6 +41,13 @@ class Session(msgspec.Struct, kw_only=True):
     """The items as messages, once they were read; for our own store the messages themselves."""
     ids: list[str] | None = None
     """What each row is called, where it has a name of its own."""
+    glanced: int | None = None
+    """How many items there are in a session that a glance found healthy; they themselves were not read then."""
+
+    @property
+    def rows(self) -> int:
+        """How many items the session has."""
+        return len(self.items) if self.glanced is None else self.glanced
 
     def read(self) -> list[Message]:
         """The items as messages, one for each; a message's id is its place."""
@@ -104,13 +113,21 @@ class JsonSource:
         self._lines = False
         self._field: str | None = None
         self._whole: Any = None
-        self._items = self._load()
-
-    def _load(self) -> list[Any]:
         try:
-            data = self.path.read_bytes()
+            self._data = path.read_bytes()
         except OSError as error:
-            raise BadInput(f"{self.path} cannot be read: {error.strerror or error}") from None
+            raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+
+    def glance(self) -> Session | None:
+        """The session, unread, if it is certainly healthy for every provider; None says nothing."""
+        found = glance(self._data)
+        if found is None:
+            return None
+        return Session(name=self.path.name, format=found.format, items=[], reads=[], glanced=found.rows)
+
+    @cached_property
+    def _items(self) -> list[Any]:
+        data = self._data
         try:
             value = parse_json(data)
         except ValueError as error:
@@ -156,13 +173,13 @@ class JsonSource:
         refuse_to_overwrite(out)
         items = healed.get(self.path.name, self._items)
         if self._lines:
-            text = "".join(json.dumps(item) + "\n" for item in items)
+            data = b"".join(write_json(item) + b"\n" for item in items)
         elif self._field is not None:
-            text = json.dumps({**self._whole, self._field: items}, indent=1) + "\n"
+            data = write_json({**self._whole, self._field: items}, indent=1) + b"\n"
         else:
-            text = json.dumps(items, indent=1) + "\n"
+            data = write_json(items, indent=1) + b"\n"
         try:
-            out.write_text(text, "utf-8")
+            out.write_bytes(data)
         except OSError as error:
             raise BadInput(f"{out} cannot be written: {error.strerror or error}") from None
 
@@ -184,6 +201,15 @@ def parse_json(data: bytes) -> Any:
         raise ValueError("nested too deep") from None
     except json.JSONDecodeError:
         raise ValueError(reason[:120].lower()) from None
+
+
+def write_json(value: Any, *, indent: int = 0) -> bytes:
+    """JSON text of a value that was read; a lone surrogate goes out as the escape that it came as."""
+    try:
+        data = msgspec.json.encode(value)
+    except (UnicodeEncodeError, OverflowError, TypeError, ValueError):
+        return json.dumps(value, indent=indent or None).encode()
+    return msgspec.json.format(data, indent=indent) if indent else data
 
 
 def _no_constant(name: str) -> Any:
@@ -393,4 +419,7 @@ def _langchain_ext(item: Item) -> Any:
 def copy_file(path: Path, out: Path) -> None:
     """Copy a file as it is."""
     refuse_to_overwrite(out)
-    shutil.copyfile(path, out)
+    try:
+        shutil.copyfile(path, out)
+    except OSError as error:
+        raise BadInput(f"{out} cannot be written: {error.strerror or error}") from None

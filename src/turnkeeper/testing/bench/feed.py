@@ -9,14 +9,14 @@ from __future__ import annotations
 import gc
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from turnkeeper.conversation.messages import Message, Origin
 from turnkeeper.conversation.parts import Part, Text, ToolCall, ToolResult
-from turnkeeper.foreign.doctor import heal_items
-from turnkeeper.foreign.findings import check, examine, feed_of
-from turnkeeper.foreign.sessions import Session, parse_json
+from turnkeeper.foreign.doctor import examine_path, heal_path
 from turnkeeper.history.builder import FeedBuilder
 from turnkeeper.history.feed import build_feed
 from turnkeeper.history.row import Row as FeedRow
@@ -185,42 +185,64 @@ def _one_more_round() -> list[Row]:
     ]
 
 
+def stored(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The messages as another program keeps them: a list for the Anthropic API, sick rows as they are."""
+    rows: list[dict[str, Any]] = []
+    for message in messages:
+        blocks: list[dict[str, Any]] = []
+        for part in message.parts:
+            if isinstance(part, Text):
+                blocks.append({"type": "text", "text": part.text})
+            elif isinstance(part, ToolCall):
+                blocks.append({"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments})
+            elif isinstance(part, ToolResult):
+                blocks.append(
+                    {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": part.content}
+                )
+        rows.append({"role": "assistant" if message.role == "assistant" else "user", "content": blocks})
+    return rows
+
+
 def _doctor() -> list[Row]:
-    """Looking at a stored list, beside a plain parse of the same bytes; the goals are shares of its speed."""
-    corpus = make_corpus(10_000)
-    body = (
-        dialect_named("anthropic")
-        .encode(build_feed(corpus).messages, origin=ORIGIN, options={"cache": False})
-        .body
-    )
-    data = json.dumps(body["messages"]).encode()
+    """The whole doctor over files, beside a plain parse of the same bytes; the goals are shares of its speed."""
+    found: dict[str, list[float]] = {name: [] for name in ("well", "check", "sick", "examine", "heal")}
+    with TemporaryDirectory(prefix="bench-doctor-") as folder:
+        well, sick, out = (Path(folder) / name for name in ("well.json", "sick.json", "out.json"))
+        # 9,996 are whole exchanges: a session that stops in the middle of a call is not well.
+        well.write_text(json.dumps(stored(make_corpus(9_996, sick=0.0))), "utf-8")
+        sick.write_text(json.dumps(stored(make_corpus(10_000))), "utf-8")
 
-    def load() -> Session:
-        return Session(name="bench", format="anthropic", items=parse_json(data))
+        def heal() -> None:
+            out.unlink(missing_ok=True)
+            assert heal_path(sick, out, now=0.0) > 0
 
-    def heal() -> object:
-        session = load()
-        feed = feed_of(session)
-        examine(session, ("anthropic",), feed=feed)
-        return heal_items(session, feed)
-
-    found: dict[str, list[float]] = {"parse": [], "check": [], "heal": []}
-    for _ in range(REPETITIONS):
-        found["parse"].append(_timed(lambda: json.loads(data)))
-        found["check"].append(_timed(lambda: check(load())))
-        found["heal"].append(_timed(heal))
-    base = median(found["parse"])
+        for _ in range(REPETITIONS):
+            found["well"].append(_timed(lambda: json.loads(well.read_bytes())))
+            found["check"].append(_timed(lambda: examine_path(well, now=0.0)))
+            found["sick"].append(_timed(lambda: json.loads(sick.read_bytes())))
+            found["examine"].append(_timed(lambda: examine_path(sick, now=0.0)))
+            found["heal"].append(_timed(heal))
+    base, sick_base = median(found["well"]), median(found["sick"])
     return [
-        Row(name="json.loads of a session, 10,000 messages", value=base, unit="ms"),
+        Row(name="json.loads of a healthy session, 10,000 messages", value=base, unit="ms"),
         at_most(
-            "doctor: only checking", median(found["check"]), "ms", of="json.loads", base=base, limit=1 / 0.8
+            "doctor: checking it", median(found["check"]), "ms", of="json.loads", base=base, limit=1 / 0.8
+        ),
+        Row(name="json.loads of one with a sick row in a hundred", value=sick_base, unit="ms"),
+        at_most(
+            "doctor: checking it, for all providers",
+            median(found["examine"]),
+            "ms",
+            of="json.loads",
+            base=sick_base,
+            limit=1 / 0.8,
         ),
         at_most(
-            "doctor: checking and healing",
+            "doctor: healing it, written",
             median(found["heal"]),
             "ms",
             of="json.loads",
-            base=base,
+            base=sick_base,
             limit=1 / 0.2,
         ),
     ]
