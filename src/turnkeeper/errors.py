@@ -11,12 +11,14 @@ tells whether sending the same thing again can help.
     ├── Unauthorized                 401
     │   ├── SignInUsed
     ├── Forbidden                    403
-    │   ├── HostRefused  OriginRefused
+    │   ├── HostRefused  OriginRefused  AddressRefused
     ├── NotFound                     404  (a foreign id answers exactly like an unknown one)
     ├── MethodNotAllowed             405
     ├── Conflict                     409
     │   ├── KeyInFlight  TurnDecided  NotPossible  ApprovalDecided  OutOfPlace  NotWaiting
     │   ├── NotAnswered
+    ├── ConnectInvalid               400  (a sign-in at a tool's server)
+    ├── ConnectFailed                502
     ├── Gone                         410
     ├── KeyReused                    422
     ├── ReadsAsCommand               422
@@ -154,6 +156,12 @@ class OriginRefused(Forbidden):
     code = "origin_refused"
 
 
+class AddressRefused(Forbidden):
+    """The address {url} may not be reached: {why}. List it in private_addresses_allowed if it is yours."""
+
+    code = "address_refused"
+
+
 class NotFound(TurnkeeperError):
     """There is no such {what}."""
 
@@ -216,6 +224,21 @@ class NotAnswered(Conflict):
     """The turn is {state} and has no answer: {reason}"""
 
     code = "not_answered"
+
+
+class ConnectInvalid(TurnkeeperError):
+    """This sign-in cannot be finished: {why}. Nothing was connected; begin it again."""
+
+    code = "connect_invalid"
+    status = 400
+
+
+class ConnectFailed(TurnkeeperError):
+    """Signing in at {server} does not work now: {why}. Nothing was connected."""
+
+    code = "connect_failed"
+    status = 502
+    retryable = True
 
 
 class Gone(TurnkeeperError):

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 import tomllib
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -30,6 +31,15 @@ Bytes = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Budget = Annotated[int, Field(ge=0)]
 """How often something may happen; 0 switches it off."""
+
+
+def _network(value: str) -> str:
+    """An address or network, as `ipaddress` writes it. Raises ValueError."""
+    return str(ip_network(value))
+
+
+Network = Annotated[str, AfterValidator(_network)]
+"""An address such as `127.0.0.1`, or a network such as `10.1.0.0/16`."""
 
 CONFIG_FILE = "turnkeeper.toml"
 ENVIRONMENT_PREFIX = "TURNKEEPER_"
@@ -126,6 +136,8 @@ class Settings(BaseSettings):
     """After an interruption, an answer that was under way is resumed within this time."""
     approval_seconds: Seconds = 600.0
     """How long a question for approval can be answered."""
+    connect_seconds: Seconds = 86_400.0
+    """How long a call that needs a sign-in waits for it."""
 
     # --- the lane
 
@@ -214,6 +226,12 @@ class Settings(BaseSettings):
     """Mask secrets (known patterns and every configured one) in journal, logs, exports and evidence."""
     mask_patterns: tuple[str, ...] = ()
     """Further regular expressions of what is secret."""
+    private_addresses_allowed: tuple[Network, ...] = ()
+    """Private addresses and networks that tools, sign-ins and hooks may reach, such as `127.0.0.1` or `10.1.0.0/16`."""
+    outbound_bytes_max: Bytes = 10_000_000
+    """Most bytes of one answer from an address that somebody supplied."""
+    outbound_seconds: Seconds = 30.0
+    """Longest silence of such an address before it is given up."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least weight of what is logged."""
 

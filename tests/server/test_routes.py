@@ -13,7 +13,15 @@ from turnkeeper.conversation.rights import Right
 from turnkeeper.server.operation import Operation
 from turnkeeper.server.routes import OPERATIONS
 
-PUBLIC = {"readHealth", "readReadiness", "readDescription", "readPage", "readPageFile"}
+PUBLIC = {
+    "openConnection",
+    "finishConnection",
+    "readHealth",
+    "readReadiness",
+    "readDescription",
+    "readPage",
+    "readPageFile",
+}
 """The operations that anybody may call, by name: one more is a decision, not an accident."""
 
 PRIVATE = [operation for operation in OPERATIONS if operation.right is not None]

@@ -33,9 +33,12 @@ from turnkeeper.errors import AgentsFileInvalid
 from turnkeeper.port.provider import Deadlines
 from turnkeeper.tool import Tool
 from turnkeeper.tool.loading import load_function, load_tools
+from turnkeeper.tool.mcp.config import McpServer, check_server
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 FILE_BYTES_MAX = 1_000_000
+MCP_BEGINS = "mcp:"
+"""How an entry of `tools` begins that stands for all tools of an MCP server."""
 
 
 class _Deadlines(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -114,12 +117,56 @@ def parse_agents(text: str, *, path: Path) -> dict[str, AgentDefinition]:
         except msgspec.ValidationError as error:
             raise place.error(name, _plain(str(error))) from None
         found[name] = _definition(name, entry, place, path.parent)
+    _servers(file, path)
+    _check_sources(found, file, place)
     return found
+
+
+def load_servers(path: Path | None) -> dict[str, McpServer]:
+    """The MCP servers that the file at `path` names. The file was loaded before. Raises AgentsFileInvalid."""
+    if path is None:
+        return {}
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+        file = msgspec.convert(tables, _File)
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        raise AgentsFileInvalid(path=str(path), why=str(error)) from None
+    return _servers(file, path)
+
+
+def _servers(file: _File, path: Path) -> dict[str, McpServer]:
+    found: dict[str, McpServer] = {}
+    for name, table in file.mcp.items():
+        try:
+            server = check_server(name, msgspec.convert(table, McpServer))
+        except (ValueError, msgspec.ValidationError) as error:
+            raise AgentsFileInvalid(
+                path=str(path), why=f"[mcp.{name}]: {_plain(str(error), McpServer)}"
+            ) from None
+        found[name] = msgspec.structs.replace(server, cwd=_resolve(server.cwd, path.parent))
+    return found
+
+
+def _check_sources(found: Mapping[str, AgentDefinition], file: _File, place: _Place) -> None:
+    """Every server that an agent names exists. (A CLI in a terminal has servers of its own.)"""
+    for definition in found.values():
+        for tool in definition.tools:
+            server = tool.removeprefix(MCP_BEGINS)
+            if server != tool and server not in file.mcp:
+                known = ", ".join(sorted(file.mcp)) or "none"
+                raise place.error(
+                    definition.name, f"tools: there is no [mcp.{server}]; there are: {known}", "tools"
+                )
+
+
+def servers_of(definition: AgentDefinition) -> tuple[str, ...]:
+    """The MCP servers whose tools the agent has."""
+    return tuple([name.removeprefix(MCP_BEGINS) for name in definition.tools if name.startswith(MCP_BEGINS)])
 
 
 def load_agent_tools(definition: AgentDefinition, *, path: Path | None) -> tuple[Tool, ...]:
     """The tools that the agent names (those of MCP servers apart). Raises AgentsFileInvalid."""
-    names = [name for name in definition.tools if not name.startswith("mcp:")]
+    names = [name for name in definition.tools if not name.startswith(MCP_BEGINS)]
     folder = None if path is None else path.parent
     try:
         return load_tools(names, demo_tools=definition.demo_tools, folder=folder)
@@ -206,12 +253,12 @@ _UNKNOWN = re.compile(r"Object contains unknown field `([^`]+)`(?: - at `\$\.?(.
 _AT = re.compile(r"(.*) - at `\$\.?(.*)`")
 
 
-def _plain(message: str) -> str:
+def _plain(message: str, kind: type[msgspec.Struct] = _Entry) -> str:
     """A sentence of msgspec's in our words, with the place in front."""
     unknown = _UNKNOWN.fullmatch(message)
     if unknown is not None:
         where = f"{unknown[2]}." if unknown[2] else ""
-        known = ", ".join(sorted(_Entry.__struct_fields__)) if not unknown[2] else ""
+        known = ", ".join(sorted(kind.__struct_fields__)) if not unknown[2] else ""
         there = f"; there are: {known}" if known else ""
         return f"there is no setting `{where}{unknown[1]}`{there}"
     at = _AT.fullmatch(message)

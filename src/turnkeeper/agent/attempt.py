@@ -17,7 +17,7 @@ import msgspec
 from turnkeeper.agent import texts
 from turnkeeper.agent.calls import Job, StopAsked, run_calls
 from turnkeeper.agent.definition import AgentDefinition
-from turnkeeper.agent.entry import enter, needs_approval
+from turnkeeper.agent.entry import DO_NOT_CONNECT, enter, needs_approval
 from turnkeeper.agent.journal import TurnJournal
 from turnkeeper.agent.ledger import BAD_ARGUMENTS, CLOSING, TOO_MANY, UNKNOWN_TOOL, find_earlier
 from turnkeeper.agent.plan import Again, Budgets, GiveUp, after_failure
@@ -34,8 +34,8 @@ from turnkeeper.history.confirmations import find_stale_confirmations
 from turnkeeper.port.provider import Deadlines
 from turnkeeper.port.runner import Answered, FailedWith, Needs, Outcome, Stopped, TurnPort
 from turnkeeper.settings import Settings
-from turnkeeper.tool import Tool
-from turnkeeper.tool.contract import ArgumentsInvalid
+from turnkeeper.tool import Tool, ToolSource
+from turnkeeper.tool.contract import ArgumentsInvalid, SourceTrouble
 
 WORKING_SECONDS = 60.0
 """How often a turn that waits by itself says that it is not stuck."""
@@ -48,9 +48,17 @@ log = logging.getLogger("turnkeeper.agent")
 class Agent:
     """One agent: what all its attempts share."""
 
-    def __init__(self, definition: AgentDefinition, tools: Sequence[Tool], settings: Settings) -> None:
+    def __init__(
+        self,
+        definition: AgentDefinition,
+        tools: Sequence[Tool],
+        settings: Settings,
+        sources: Sequence[ToolSource] = (),
+    ) -> None:
         self.definition = definition
         self.tools = {tool.name: tool for tool in tools}
+        self.sources = tuple(sources)
+        """Where more tools come from, for each person and at each time others."""
         self.settings = settings
         self.judged: dict[str, int] = {}
         """Per conversation the seq up to which no confirmation can grow stale any more."""
@@ -114,6 +122,9 @@ class Attempt:
         self.agent = agent
         self.turn = turn
         self.journal = TurnJournal(turn, {name: tool.effect for name, tool in agent.tools.items()})
+        self.tools: dict[str, Tool] = dict(agent.tools)
+        """What the agent can do now."""
+        self._missing: set[str] = set()
         self.stop: asyncio.Task[str] = asyncio.ensure_future(turn.wait_stopping())
 
     def let_go(self) -> None:
@@ -167,18 +178,55 @@ class Attempt:
     async def begin(self) -> Outcome | None:
         agent = self.agent
         self._expire_confirmations()
-        entered = await enter(self.journal, agent.definition, agent.tools, agent.settings)
+        await self.find_tools()
+        entered = await enter(self.journal, agent.definition, self.tools, agent.settings)
         if not isinstance(entered, list):
             return entered
         if entered:
             await self.run_jobs(entered)
-        if pending := self.wait_for_approval():
+        if pending := self.wait_for_person():
             return pending
+        if lost := self.journal.so_far.not_connected():
+            return _without_sign_in(lost)
         if self.journal.so_far.answer is not None and not self.turn.riders():
             return Answered()
         if self.journal.so_far.last_failure is not None:
             return await self.again()
         return None
+
+    async def find_tools(self) -> None:
+        """Learn which tools there are now. A source that cannot say is told of once, and the turn goes on without."""
+        if not self.agent.sources:
+            return
+        person = self.turn.offer.request.principal.user_id
+        work = asyncio.gather(*[self._tools_of(source, person) for source in self.agent.sources])
+        try:
+            watched: set[asyncio.Future[Any]] = {work, self.stop}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise StopAsked(self.stop.result())
+        finally:
+            if not work.done():
+                work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+                work.cancel()
+        found = dict(self.agent.tools)
+        for listed in work.result():
+            for tool in listed:
+                found.setdefault(tool.name, tool)
+        self.tools = found
+        self.journal.know_effects({name: tool.effect for name, tool in found.items()})
+
+    async def _tools_of(self, source: ToolSource, person: str) -> Sequence[Tool]:
+        try:
+            return await source.tools(person)
+        except SourceTrouble as trouble:
+            if source.name not in self._missing:
+                self._missing.add(source.name)
+                facts = {"server": source.name, "why": str(trouble)}
+                self.journal.add(
+                    ev.Noticed("tools_missing", texts.tools_missing(source.name, str(trouble)), facts)
+                )
+            return ()
 
     def _expire_confirmations(self) -> None:
         """Journal once, for each dangerous confirmation that has grown stale, that it no longer acts (G11)."""
@@ -209,7 +257,7 @@ class Attempt:
         journal, settings = self.journal, self.agent.settings
         for index, call in enumerate(calls):
             name = call.call.name
-            tool = self.agent.tools.get(name)
+            tool = self.tools.get(name)
             effect = Effect.READ_ONLY if tool is None else tool.effect
             if closing:
                 journal.refuse(call, texts.closing(name), CLOSING, effect)
@@ -221,17 +269,17 @@ class Attempt:
             if earlier is not None:
                 journal.refuse(call, texts.repeated(name, earlier), REPEATED, effect)
             elif tool is None:
-                journal.refuse(call, texts.unknown_tool(name, tuple(self.agent.tools)), UNKNOWN_TOOL)
+                journal.refuse(call, texts.unknown_tool(name, tuple(self.tools)), UNKNOWN_TOOL)
             elif (problem := problem_of(call, tool, settings)) is not None:
                 journal.refuse(call, problem, BAD_ARGUMENTS, effect)
             elif needs_approval(tool, self.agent.definition):
-                self.request_approval(call)
+                self.request_approval(call, tool)
             else:
                 journal.intend(call, effect)
                 jobs.append(Job(call, tool))
         return jobs
 
-    def request_approval(self, call: Call) -> None:
+    def request_approval(self, call: Call, tool: Tool) -> None:
         policies = self.agent.definition.policies
         seconds = policies.approval_seconds or self.agent.settings.approval_seconds
         self.journal.add(
@@ -242,35 +290,43 @@ class Attempt:
                 arguments=call.call.arguments,
                 expires_at=self.turn.clock.now() + seconds,
                 who=policies.approver,
+                definition=tool.definition,
             )
         )
 
-    def wait_for_approval(self) -> Needs | None:
-        """Park the turn if calls of it wait for a yes."""
-        waiting = self.journal.so_far.pending_approvals()
-        if not waiting:
+    def wait_for_person(self) -> Needs | None:
+        """Park the turn if calls of it wait for a yes or for a sign-in."""
+        so_far = self.journal.so_far
+        sign_ins = so_far.pending_connects()
+        approvals = [call for call in so_far.pending_approvals() if call not in sign_ins]
+        if not approvals and not sign_ins:
             return None
-        for call in waiting:
+        for call in approvals:
             if call.placeholder_id is None:
                 self.journal.hold_place(call, texts.waits_for_approval(call.call.name))
-        return Needs(
-            needs={
-                "kind": "approval",
-                "approvals": [
-                    {
-                        "approval_id": call.approval_id,
-                        "call_id": call.id,
-                        "name": call.call.name,
-                        "arguments": call.call.arguments,
-                        "expires_at": call.expires_at,
-                        "who": self.agent.definition.policies.approver,
-                    }
-                    for call in waiting
-                ],
-                "expires_at": min(call.expires_at or 0.0 for call in waiting),
-            },
-            hold=self.agent.definition.policies.parked == "hold",
-        )
+        for call in sign_ins:
+            if call.placeholder_id is None:
+                self.journal.hold_place(call, texts.waits_for_sign_in(call.call.name, call.connect or ""))
+        needs: dict[str, Any] = {
+            "kind": "approval" if approvals else "auth",
+            "expires_at": min(call.expires_at or 0.0 for call in (*approvals, *sign_ins)),
+        }
+        if approvals:
+            needs["approvals"] = [
+                {
+                    "approval_id": call.approval_id,
+                    "call_id": call.id,
+                    "name": call.call.name,
+                    "arguments": call.call.arguments,
+                    "expires_at": call.expires_at,
+                    "who": self.agent.definition.policies.approver,
+                }
+                for call in approvals
+            ]
+        if sign_ins:
+            needs["connects"] = _connects(sign_ins)
+            needs["choices"] = [DO_NOT_CONNECT]
+        return Needs(needs=needs, hold=self.agent.definition.policies.parked == "hold")
 
     # -- failures
 
@@ -361,6 +417,43 @@ class Attempt:
             return
         asked = plain_text(self.turn.offer.request.parts)
         journal.add(ev.MessageAppended(journal.notice(texts.go_on(asked))))
+
+
+def _connects(calls: Sequence[Call]) -> list[dict[str, Any]]:
+    """The sign-ins that calls wait for: one entry for each server and person."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for call in calls:
+        entry = found.setdefault(
+            (call.connect or "", call.connect_person),
+            {
+                "server": call.connect,
+                "person": call.connect_person,
+                "why": call.connect_why,
+                "rejected": [],
+                "calls": [],
+                "expires_at": call.expires_at,
+            },
+        )
+        entry["rejected"].append(call.rejected)
+        entry["calls"].append({"call_id": call.id, "name": call.call.name})
+        entry["expires_at"] = min(entry["expires_at"], call.expires_at)
+    return list(found.values())
+
+
+def _without_sign_in(calls: Sequence[Call]) -> FailedWith:
+    """The end of a turn whose calls did not run for want of a sign-in.
+
+    The model is not asked to put that into words: an answer that says "not connected" would be in every later
+    feed, and be believed after the account was connected (seed 000).
+    """
+    servers = tuple(sorted({call.connect or "" for call in calls}))
+    names = tuple(sorted({call.call.name for call in calls}))
+    refused = any(call.connect_outcome == "refused" for call in calls)
+    return FailedWith(
+        failure=Failure(
+            kind="sign_in", retryable=True, sentence=texts.not_connected(names, servers, refused=refused)
+        )
+    )
 
 
 def problem_of(call: Call, tool: Tool, settings: Settings) -> str | None:

@@ -13,11 +13,12 @@ import msgspec
 
 from turnkeeper.agent import texts
 from turnkeeper.agent.journal import TurnJournal
-from turnkeeper.agent.so_far import DID_NOT_HAPPEN, Call
+from turnkeeper.agent.so_far import Call
 from turnkeeper.conversation.turns import Disposition, Effect
 from turnkeeper.failpoint import failpoint
 from turnkeeper.settings import Settings
 from turnkeeper.tool import Outcome, Tool, run_tool
+from turnkeeper.tool.contract import DID_NOT_HAPPEN
 
 
 class StopAsked(Exception):
@@ -59,7 +60,7 @@ async def run_calls(
         while running:
             watched: set[asyncio.Future[Any]] = {*running, stop}
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            _settle_finished(journal, running)
+            _settle_finished(journal, running, settings)
             if stop.done():
                 await _stop(journal, running, began, settings, stop.result())
             elif running:
@@ -71,9 +72,19 @@ async def run_calls(
             task.cancel()
 
 
-def _settle_finished(journal: TurnJournal, running: dict[asyncio.Task[Outcome], Job]) -> None:
+def settle_or_park(journal: TurnJournal, call: Call, outcome: Outcome, settings: Settings) -> None:
+    """Have an outcome journaled; a call that its server refused until somebody signs in goes on waiting."""
+    if outcome.sign_in is None:
+        journal.settle(call, outcome)
+    else:
+        journal.park(call, outcome, journal.turn.clock.now() + settings.connect_seconds)
+
+
+def _settle_finished(
+    journal: TurnJournal, running: dict[asyncio.Task[Outcome], Job], settings: Settings
+) -> None:
     for task in [task for task in running if task.done()]:
-        journal.settle(running.pop(task).call, task.result())
+        settle_or_park(journal, running.pop(task).call, task.result(), settings)
 
 
 async def _stop(
@@ -94,7 +105,7 @@ async def _stop(
             while running and not grace.done():
                 waited: set[asyncio.Future[Any]] = {*running, grace}
                 await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-                _settle_finished(journal, running)
+                _settle_finished(journal, running, settings)
         finally:
             grace.cancel()
     for task, job in list(running.items()):

@@ -13,9 +13,9 @@ from turnkeeper.agent import texts
 from turnkeeper.agent.calls import Job
 from turnkeeper.agent.definition import AgentDefinition
 from turnkeeper.agent.journal import TurnJournal
-from turnkeeper.agent.ledger import DENIED, EXPIRED
+from turnkeeper.agent.ledger import CHANGED, DENIED, EXPIRED
 from turnkeeper.agent.plan import Treatment, treat
-from turnkeeper.agent.so_far import ASKED, DID_NOT_HAPPEN, STARTED_OVER, Call
+from turnkeeper.agent.so_far import ASKED, STARTED_OVER, Call
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import ASSISTANT, INTERRUPTED, TOOL
 from turnkeeper.conversation.parts import Text
@@ -23,6 +23,7 @@ from turnkeeper.conversation.turns import Disposition, Effect, Failure
 from turnkeeper.port.runner import FailedWith, Needs
 from turnkeeper.settings import Settings
 from turnkeeper.tool import Outcome, Tool, ask_whether_it_happened
+from turnkeeper.tool.contract import DID_NOT_HAPPEN
 
 HAPPENED = "it_happened"
 DID_NOT = "it_did_not"
@@ -30,6 +31,8 @@ RUN_AGAIN = "run_again"
 GIVE_UP = "give_up"
 GO_ON = "go_on"
 START_OVER = "start_over"
+DO_NOT_CONNECT = "do_not_connect"
+"""The choice of a person who does not want to sign in."""
 
 ANSWERS_WHAT_HAPPENED = (HAPPENED, DID_NOT, RUN_AGAIN, GIVE_UP)
 ANSWERS_OLD_RESULTS = (GO_ON, START_OVER, GIVE_UP)
@@ -108,8 +111,12 @@ async def _decide_open_calls(
 ) -> FailedWith | Needs | list[Job]:
     jobs: list[Job] = []
     asked: list[Call] = []
+    refuses = bool(journal.so_far.decisions) and journal.so_far.decisions[-1].get("choice") == DO_NOT_CONNECT
     for call in journal.so_far.open_calls():
         tool = tools.get(call.call.name)
+        if call.connect is not None and not call.intended:
+            _decide_sign_in(journal, call, tool, jobs, refuses=refuses)
+            continue
         if call.approval_id is not None and not call.intended:
             _decide_approval(journal, call, tool, jobs)
             continue
@@ -210,14 +217,52 @@ def _decide_approval(journal: TurnJournal, call: Call, tool: Tool | None, jobs: 
     if decision is None:
         return
     if decision == "approve" and tool is not None:
-        journal.intend(call, tool.effect)
-        jobs.append(Job(call, tool))
+        _run_approved(journal, call, tool, jobs)
     elif decision == "approve":
         journal.refuse(call, texts.unknown_tool(call.call.name, ()), "unknown_tool")
     elif decision == "deny":
         journal.refuse(call, texts.denied(call.call.name), DENIED)
     else:
         journal.refuse(call, texts.approval_expired(call.call.name), EXPIRED)
+
+
+def _run_approved(journal: TurnJournal, call: Call, tool: Tool, jobs: list[Job]) -> None:
+    """Run an approved call, unless its tool is no longer the one that the person was asked about."""
+    if call.definition and call.definition != tool.definition:
+        journal.refuse(call, texts.tool_changed(call.call.name), CHANGED)
+        return
+    journal.intend(call, tool.effect)
+    jobs.append(Job(call, tool))
+
+
+def _decide_sign_in(
+    journal: TurnJournal, call: Call, tool: Tool | None, jobs: list[Job], *, refuses: bool
+) -> None:
+    """Run a call whose person has signed in, close one whose person will not; any other goes on waiting."""
+    assert call.connect is not None
+    name, server, now = call.call.name, call.connect, journal.turn.clock.now()
+    if call.connect_outcome is None:
+        late = call.expires_at is not None and now >= call.expires_at
+        if not (refuses or late):
+            return
+        journal.add(
+            ev.ConnectDecided(
+                server=server,
+                person=call.connect_person,
+                outcome="refused" if refuses else "expired",
+                by="person" if refuses else "turnkeeper",
+            )
+        )
+    if call.connect_outcome == "refused":
+        journal.refuse(call, texts.sign_in_refused(name, server), "sign_in_refused")
+    elif call.connect_outcome == "expired":
+        journal.refuse(call, texts.sign_in_expired(name, server), "sign_in_expired")
+    elif tool is None:
+        journal.refuse(call, texts.unknown_tool(name, ()), "unknown_tool")
+    elif call.approved_until is not None and now >= call.approved_until:
+        journal.refuse(call, texts.yes_too_old(name), EXPIRED)
+    else:
+        _run_approved(journal, call, tool, jobs)
 
 
 def _obey(journal: TurnJournal, call: Call, tool: Tool | None, choice: str, jobs: list[Job]) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from turnkeeper.agent import texts
 from turnkeeper.agent.reply import call_ids
-from turnkeeper.agent.so_far import Call, TurnSoFar, read_turn, sign
+from turnkeeper.agent.so_far import SIGN_IN, Call, TurnSoFar, read_turn, sign
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import EXPIRED, NOTICE, SUPERSEDED, TOOL, Message
@@ -34,7 +34,8 @@ class TurnJournal:
 
     def __init__(self, turn: TurnPort, effects: Mapping[str, Effect]) -> None:
         self.turn = turn
-        self._options = FeedOptions(effects=effects)
+        self._effects = dict(effects)
+        self._options = FeedOptions(effects=self._effects)
         self._builder = FeedBuilder(options=self._options)
         self.so_far = TurnSoFar()
         self.messages: list[Message] = []
@@ -69,6 +70,10 @@ class TurnJournal:
         self._call_ids = None
         self._options = msgspec.structs.replace(self._options, compaction=find_compaction(messages))
         self._builder = FeedBuilder(messages, expired=find_expired(messages), options=self._options)
+
+    def know_effects(self, effects: Mapping[str, Effect]) -> None:
+        """Tools that came later; what is known of one that went stays known, so that no feed changes for it."""
+        self._effects.update(effects)
 
     def revealed(self, value: Json) -> Json:
         """`value` with the turn's own secrets in place of their tokens; the very same object if it holds none."""
@@ -243,6 +248,29 @@ class TurnJournal:
             call, outcome.content, outcome.disposition, is_error=outcome.is_error, synthetic=synthetic
         )
         self.add(ev.MessageAppended(message))
+
+    def park(self, call: Call, outcome: Outcome, expires_at: float) -> None:
+        """Have it journaled that `call` was refused until its person signs in: it has not run, and waits."""
+        sign_in = outcome.sign_in
+        assert sign_in is not None
+        self.add(
+            ev.ToolReturned(
+                call_id=call.id,
+                disposition=outcome.disposition,
+                result=outcome.content,
+                is_error=True,
+                seconds=round(outcome.seconds, 3) or None,
+                why=SIGN_IN,
+            ),
+            ev.ConnectRequested(
+                call_id=call.id,
+                server=sign_in.server,
+                person=sign_in.person,
+                expires_at=expires_at,
+                why=sign_in.why,
+                rejected=sign_in.rejected,
+            ),
+        )
 
     def hold_place(self, call: Call, content: str) -> None:
         """Say in the feed that `call` waits; the message is replaced when its outcome comes in time."""

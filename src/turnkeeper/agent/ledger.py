@@ -19,6 +19,8 @@ FOR_ITS_OWN_SAKE = frozenset({UNKNOWN_TOOL, BAD_ARGUMENTS, DENIED})
 TOO_MANY = "too_many"
 CLOSING = "closing"
 EXPIRED = "expired"
+CHANGED = "changed"
+"""`why` of a call whose tool is another one than the one that was approved."""
 
 
 def find_earlier(so_far: TurnSoFar, candidate: Call, effect: Effect) -> Call | None:
@@ -26,7 +28,7 @@ def find_earlier(so_far: TurnSoFar, candidate: Call, effect: Effect) -> Call | N
 
     A call that was refused for its own sake (no such tool, unreadable arguments, denied) counts too: it
     would be refused for the same reason, and a model that repeats it must not go on for ever. So does one
-    that waits for a yes: two identical questions would be two executions.
+    that waits for a person: two identical questions would be two executions.
     """
     for earlier in reversed(list(so_far.calls.values())):
         if earlier.order >= candidate.order or earlier.signature != candidate.signature or earlier.set_aside:
@@ -36,6 +38,6 @@ def find_earlier(so_far: TurnSoFar, candidate: Call, effect: Effect) -> Call | N
             return None if may_repeat else earlier
         if earlier.disposition is Disposition.REFUSED and earlier.why in FOR_ITS_OWN_SAKE:
             return earlier
-        if earlier.approval_id is not None and earlier.open:
+        if earlier.open and (earlier.approval_id is not None or earlier.connect is not None):
             return earlier
     return None

@@ -41,7 +41,7 @@ from turnkeeper.history.shape import SUMMARY
 from turnkeeper.port.provider import ModelCall, Provider, ProviderFailed, Reply
 from turnkeeper.port.runner import Answered, FailedWith, Offer, Outcome, TurnPort
 from turnkeeper.settings import Settings
-from turnkeeper.tool import Tool
+from turnkeeper.tool import Tool, ToolSource
 
 
 class ModelRunner(Agent):
@@ -55,8 +55,9 @@ class ModelRunner(Agent):
         settings: Settings,
         *,
         fallback: Provider | None = None,
+        sources: Sequence[ToolSource] = (),
     ) -> None:
-        super().__init__(definition, tools, settings)
+        super().__init__(definition, tools, settings, sources)
         self.provider = provider
         self.fallback = fallback
 
@@ -108,6 +109,7 @@ class ModelTurn(Attempt):
             sentence = texts.tokens_used_up(used, tokens_max)
             return FailedWith(failure=Failure(kind="tokens", retryable=True, sentence=sentence))
         self.address_end()
+        await self.find_tools()
         await self._keep_within_context()
         closing = so_far.only_repeated
         streamed = await self._call_model()
@@ -137,7 +139,7 @@ class ModelTurn(Attempt):
         return provider.build(
             feed,
             instructions=self.agent.definition.instructions,
-            tools=[tool.spec for tool in self.agent.tools.values()],
+            tools=[tool.spec for tool in self.tools.values()],
             options={**self.agent.definition.model.options, **self.turn.offer.request.options},
         )
 
@@ -249,7 +251,7 @@ class ModelTurn(Attempt):
         provider = self._provider()
         request = self.journal.message(USER, Text(texts.SUMMARISE))
         options = FeedOptions(
-            effects={name: tool.effect for name, tool in self.agent.tools.items()},
+            effects={name: tool.effect for name, tool in self.tools.items()},
             compaction=self.journal.compaction,
         )
         feed = build_feed([*covered, request], expired=find_expired(covered), options=options)
@@ -340,7 +342,7 @@ class ModelTurn(Attempt):
         failpoint("agent.after_intent_commit")
         if jobs:
             await run_calls(journal, jobs, self.agent.settings, self.stop)
-        return self.wait_for_approval()
+        return self.wait_for_person()
 
     def _set_aside(self, message: Message, streamed: Streamed, number: int) -> None:
         """Set an answer with leaked markup aside for another sample of the same context (seed 004).
@@ -411,6 +413,7 @@ def make_model_runner(
     settings: Settings,
     *,
     fallback: Provider | None = None,
+    sources: Sequence[ToolSource] = (),
 ) -> ModelRunner:
     """The runner of an agent with a model; the app hands in the parts."""
-    return ModelRunner(definition, provider, tools, settings, fallback=fallback)
+    return ModelRunner(definition, provider, tools, settings, fallback=fallback, sources=sources)

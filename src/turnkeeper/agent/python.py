@@ -23,7 +23,7 @@ import msgspec
 
 from turnkeeper.agent import texts
 from turnkeeper.agent.attempt import Agent, Attempt
-from turnkeeper.agent.calls import StopAsked, stopped_outcome
+from turnkeeper.agent.calls import StopAsked, settle_or_park, stopped_outcome
 from turnkeeper.agent.definition import AgentDefinition
 from turnkeeper.agent.drafts import DraftKeeper
 from turnkeeper.agent.exceptions import AgentFailed, failure_of
@@ -41,7 +41,7 @@ from turnkeeper.port.runner import Answered, FailedWith, Outcome, TurnPort
 from turnkeeper.provider.dialects import dialect_named
 from turnkeeper.settings import Settings
 from turnkeeper.tool import Outcome as ToolOutcome
-from turnkeeper.tool import Tool, run_tool
+from turnkeeper.tool import Tool, ToolSource, run_tool
 from turnkeeper.tool.running import cut
 
 __all__ = [
@@ -137,7 +137,7 @@ class ToolCaller:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools, as a model is told of them."""
-        return tuple(tool.spec for tool in self._attempt.agent.tools.values())
+        return tuple(tool.spec for tool in self._attempt.tools.values())
 
     async def call(self, name: str, arguments: Mapping[str, Json] | None = None) -> ToolReply:
         """Run a tool. What goes wrong is in the reply; nothing is raised for it."""
@@ -148,9 +148,14 @@ class PythonRunner(Agent):
     """Carries out the turns of one agent that is a Python function."""
 
     def __init__(
-        self, definition: AgentDefinition, function: AgentFunction, tools: Sequence[Tool], settings: Settings
+        self,
+        definition: AgentDefinition,
+        function: AgentFunction,
+        tools: Sequence[Tool],
+        settings: Settings,
+        sources: Sequence[ToolSource] = (),
     ) -> None:
-        super().__init__(definition, tools, settings)
+        super().__init__(definition, tools, settings, sources)
         self.function = function
 
     async def run(self, turn: TurnPort) -> Outcome:
@@ -214,7 +219,7 @@ class PythonTurn(Attempt):
                     return await self._stopped(work, self.stop.result())
                 await _cancelled(work)
                 self._close_running("parked")
-                return self._forced.result() or self.wait_for_approval()
+                return self._forced.result() or self.wait_for_person()
             if self.stop.done():
                 return await self._stopped(work, self.stop.result())
             return await self._ended(work)
@@ -423,7 +428,7 @@ class PythonTurn(Attempt):
     async def call_tool(self, name: str, arguments: dict[str, Json]) -> ToolReply:
         """Run one of the agent's tools under the ledger."""
         await self._check_rounds()
-        tool = self.agent.tools.get(name)
+        tool = self.tools.get(name)
         async with self._lock:
             effect = Effect.READ_ONLY if tool is None else tool.effect
             kept = self._kept_reply(name, arguments, effect)
@@ -448,6 +453,8 @@ class PythonTurn(Attempt):
             result_bytes_max=self.agent.settings.tool_result_bytes_max,
         )
         await self._settle(call, outcome)
+        if outcome.sign_in is not None:
+            await self._force(None)
         return ToolReply(content=outcome.content, is_error=outcome.is_error, call_id=call.id)
 
     async def _open_call(self, asked: ToolCall) -> Call:
@@ -479,7 +486,7 @@ class PythonTurn(Attempt):
             self._running.pop(call.id, None)
             if all(tool is None for _, tool in self._running.values()):
                 self._idle.set()
-            self.journal.settle(call, outcome)
+            settle_or_park(self.journal, call, outcome, self.agent.settings)
             failpoint("agent.before_outcome_commit")
             await self.journal.record()
             failpoint("agent.after_outcome_commit")

@@ -17,6 +17,7 @@ from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, TOOL, Message
 from turnkeeper.conversation.parts import Json, ToolCall, ToolResult
 from turnkeeper.conversation.turns import Disposition, Effect, Failure, ReceiptState, Usage
+from turnkeeper.tool.contract import DID_NOT_HAPPEN
 
 CONTEXT = "context"
 QUOTA = "quota"
@@ -31,8 +32,10 @@ REPEATED = "repeated"
 """`why` of a refusal: an identical call was made before in this turn."""
 ASKED = "asked"
 """`why` of an unknown outcome about which a person is asked."""
-DID_NOT_HAPPEN = "did not happen"
-"""`why` of an outcome that says that the call had no effect: an identical one may run."""
+SIGN_IN = "sign_in"
+"""`why` of a call that waits until its person signs in."""
+NOT_CONNECTED = frozenset({"sign_in_refused", "sign_in_expired"})
+"""`why` of a call that was not run because that sign-in did not come."""
 
 
 class Call(msgspec.Struct, kw_only=True):
@@ -57,6 +60,17 @@ class Call(msgspec.Struct, kw_only=True):
     decision: str | None = None
     """approve | deny | expired | withdrawn, once decided."""
     expires_at: float | None = None
+    connect: str | None = None
+    """The server at which its person must sign in before it can run."""
+    connect_person: str = ""
+    connect_outcome: str | None = None
+    """connected | refused | expired, once that is decided."""
+    rejected: str = ""
+    connect_why: str = ""
+    definition: str = ""
+    """The tool as it was when approval was asked for."""
+    approved_until: float | None = None
+    """How long a yes to it counts, where it needs one."""
     placeholder_id: str | None = None
     """The message that says in the feed that this call waits, until it is decided."""
     set_aside: bool = False
@@ -139,6 +153,20 @@ class TurnSoFar(msgspec.Struct, kw_only=True):
     def pending_approvals(self) -> list[Call]:
         """Calls that wait for a yes."""
         return [c for c in self.calls.values() if c.open and c.approval_id is not None and c.decision is None]
+
+    def pending_connects(self) -> list[Call]:
+        """Calls that wait for a sign-in."""
+        return [
+            c
+            for c in self.calls.values()
+            if c.open and not c.intended and c.connect is not None and c.connect_outcome is None
+        ]
+
+    def not_connected(self) -> list[Call]:
+        """Calls of the last message that did not run because a sign-in did not come, since the last retry."""
+        calls = [self.calls[call_id] for call_id in self.asked]
+        since = self.retried_at or 0.0
+        return [c for c in calls if c.why in NOT_CONNECTED and (c.decided_at or 0.0) >= since]
 
     def kept_results(self) -> list[Call]:
         """Calls that ran and whose outcome is known."""
@@ -306,12 +334,33 @@ def _approval_requested(so_far: TurnSoFar, body: ev.ApprovalRequested, at: float
         call.approval_id = body.approval_id
         call.expires_at = body.expires_at
         call.decision = None
+        call.definition = body.definition
+        call.approved_until = body.expires_at
 
 
 def _approval_decided(so_far: TurnSoFar, body: ev.ApprovalDecided, at: float) -> None:
     for call in so_far.calls.values():
         if call.approval_id == body.approval_id and call.decision is None:
             call.decision = body.decision
+
+
+def _connect_requested(so_far: TurnSoFar, body: ev.ConnectRequested, at: float) -> None:
+    call = so_far.calls.get(body.call_id)
+    if call is not None:
+        call.connect = body.server
+        call.connect_person = body.person
+        call.connect_outcome = None
+        call.connect_why = body.why
+        call.rejected = body.rejected
+        call.expires_at = body.expires_at
+        call.intended = False
+        call.disposition = None
+
+
+def _connect_decided(so_far: TurnSoFar, body: ev.ConnectDecided, at: float) -> None:
+    for call in so_far.pending_connects():
+        if (call.connect, call.connect_person) == (body.server, body.person):
+            call.connect_outcome = body.outcome
 
 
 def _compacted(so_far: TurnSoFar, body: ev.HistoryCompacted, at: float) -> None:
@@ -346,6 +395,8 @@ _FOLDS: dict[type[Any], Callable[[TurnSoFar, Any, float], None]] = {
     ev.ToolReturned: _tool_returned,
     ev.ApprovalRequested: _approval_requested,
     ev.ApprovalDecided: _approval_decided,
+    ev.ConnectRequested: _connect_requested,
+    ev.ConnectDecided: _connect_decided,
     ev.HistoryCompacted: _compacted,
     ev.Noticed: _noticed,
 }

@@ -93,6 +93,42 @@ def waits_for_approval(name: str) -> str:
     return f"Not run: {name} waits for a person's approval."
 
 
+def waits_for_sign_in(name: str, server: str) -> str:
+    """A call that waits until its person signs in somewhere."""
+    return f"Not run: {name} waits until the person has signed in at {server}."
+
+
+def sign_in_refused(name: str, server: str) -> str:
+    """The person does not want to sign in."""
+    return f"Not run: {name} needs a sign-in at {server}, and the person refused it."
+
+
+def sign_in_expired(name: str, server: str) -> str:
+    """Nobody signed in in time; that is no refusal."""
+    return f"Not run: {name} needs a sign-in at {server}, and nobody signed in in time. That is not a no."
+
+
+def not_connected(names: tuple[str, ...], servers: tuple[str, ...], *, refused: bool) -> str:
+    """The end of a turn whose calls could not run because a sign-in did not come."""
+    what = "the sign-in was refused" if refused else "nobody signed in in time"
+    return f"{', '.join(names)} did not run: {what} at {', '.join(servers)}. Connect it and retry."
+
+
+def tool_changed(name: str) -> str:
+    """A yes for a tool that is no longer what it was."""
+    return f"Not run: {name} has changed since a person was asked about this call, so the answer no longer counts. Ask again if it is still wanted."
+
+
+def yes_too_old(name: str) -> str:
+    """A yes that was waiting for a sign-in for longer than a yes lasts."""
+    return f"Not run: the approval of this call of {name} has expired while it waited for a sign-in. That is not a no; ask again if it is still wanted."
+
+
+def tools_missing(server: str, why: str) -> str:
+    """A server of tools cannot be reached."""
+    return f"The tools of {server} are not available: {why}."
+
+
 def waits_for_answer(name: str) -> str:
     """A call of unknown outcome that a person is asked about."""
     return f"The outcome of {name} is unknown: the server stopped while it ran. A person is asked what happened. Do not repeat it."

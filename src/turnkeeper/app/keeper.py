@@ -19,14 +19,16 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import replace
 
-from turnkeeper.agent.agents_file import load_agent_tools, load_agents, secrets_of
+from turnkeeper.agent.agents_file import load_agent_tools, load_agents, load_servers, secrets_of
 from turnkeeper.agent.definition import AgentDefinition, Model
+from turnkeeper.app.connections import Connections, waits_for
 from turnkeeper.app.files import FileStore
 from turnkeeper.app.principals import Principals
 from turnkeeper.app.reconciling import Reconciliation, own_roots, reconcile_conversation
 from turnkeeper.app.sealing import Seals
 from turnkeeper.app.system import SystemClock, SystemIds
 from turnkeeper.app.terminals import DispatchDesk, Terminals
+from turnkeeper.app.vault import SealedValues
 from turnkeeper.app.wiring import Surroundings, check_agent, make_runner, open_model
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import ids as id_kinds
@@ -79,6 +81,7 @@ from turnkeeper.errors import (
 )
 from turnkeeper.history.feed import FeedOptions, build_feed, find_compaction, find_expired
 from turnkeeper.lane import Rules, inputs
+from turnkeeper.outbound import Bounds, Reach
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.runner import Runner
 from turnkeeper.port.store import AttachmentRow, Batch, Store, TokenRow, UserRow
@@ -109,6 +112,7 @@ from turnkeeper.store.sqlite import SQLiteStore
 from turnkeeper.terminal.pane import Terminal
 from turnkeeper.terminal.tmux import Tmux
 from turnkeeper.tool.contract import Tool
+from turnkeeper.tool.mcp import McpServer, McpServers
 
 OWNER = "owner"
 """The default user, who is also the page's user."""
@@ -122,9 +126,17 @@ OPERATOR = Principal(user_id=OWNER, scopes=OWNER_SCOPES, kind="operator")
 """Who an embedding program is, unless it says otherwise."""
 
 
-def _keys_of(agents: Mapping[str, AgentDefinition]) -> list[str]:
+def _secrets_of_servers(servers: Mapping[str, McpServer]) -> dict[str, str]:
+    """The variables with secrets that MCP servers name, with their values."""
+    named = {
+        name for s in servers.values() for name in (s.bearer_env, s.client_secret_env) if name is not None
+    }
+    return {name: os.environ[name] for name in named if os.environ.get(name)}
+
+
+def _keys_of(agents: Mapping[str, AgentDefinition], servers: Mapping[str, McpServer]) -> list[str]:
     """The configured keys themselves, for the masker only."""
-    keys: list[str] = []
+    keys: list[str] = list(_secrets_of_servers(servers).values())
     for variable, file in secrets_of(agents):
         if variable is not None and os.environ.get(variable):
             keys.append(os.environ[variable])
@@ -132,6 +144,26 @@ def _keys_of(agents: Mapping[str, AgentDefinition]) -> list[str]:
             with contextlib.suppress(OSError):
                 keys.append(Path(file).read_text(encoding="utf-8").strip())
     return keys
+
+
+def _sign_in_card(wait: dict[str, Any], at: dict[str, Any]) -> dict[str, Any]:
+    """What is shown to who must sign in somewhere."""
+    names = ", ".join(call["name"] for call in wait["calls"])
+    why = {
+        "revoked": "does not accept your sign-in any more",
+        "scope": "wants you to allow more than you did",
+    }.get(wait["why"], "needs you to sign in")
+    return {
+        "kind": "auth",
+        "server": wait["server"],
+        "sentence": f"{wait['server']} {why}; {names} waits for that.",
+        "why": wait["why"],
+        "calls": wait["calls"],
+        "connect": f"/connect/{wait['server']}",
+        "choices": ["do_not_connect"],
+        **at,
+        "expires_at": iso(wait["expires_at"]),
+    }
 
 
 class Keeper:
@@ -162,7 +194,8 @@ class Keeper:
         """Whether the store has refused a submission since it was last seen to take one."""
         self._runners: dict[str, Runner] = dict(runners or {})
         self._principals = Principals(seconds=settings.token_check_seconds, monotonic=clock.monotonic)
-        masker = Masker(settings.mask_patterns, _keys_of(agents)) if settings.masking else None
+        servers = load_servers(agents_path)
+        masker = Masker(settings.mask_patterns, _keys_of(agents, servers)) if settings.masking else None
         self.broadcast = Broadcast(
             store, buffer_items=settings.stream_buffer_items, resync_events=settings.resync_events
         )
@@ -199,6 +232,23 @@ class Keeper:
             desk=DispatchDesk(self.dispatcher),
             ids=ids,
             folder=(data or Path()).resolve() / "retained",
+        )
+        self.vault = SealedValues(store, data)
+        self.connections = Connections(
+            McpServers(
+                servers,
+                self.vault,
+                clock,
+                reach=Reach(settings.private_addresses_allowed),
+                bounds=Bounds(
+                    silence_seconds=settings.outbound_seconds, body_bytes_max=settings.outbound_bytes_max
+                ),
+                secrets=_secrets_of_servers(servers),
+            ),
+            self.dispatcher,
+            store,
+            clock,
+            settings.sweep_seconds,
         )
         self.terminals = Terminals(self)
         files = (data or Path()) / "attachments"
@@ -257,6 +307,7 @@ class Keeper:
             if await store.user(OWNER) is None:
                 await store.put_user(UserRow(user_id=OWNER, name=OWNER, created_at=keeper.clock.now()))
             await keeper.dispatcher.start()
+            await keeper.connections.start()
         except BaseException:
             await store.close()
             raise
@@ -269,6 +320,7 @@ class Keeper:
         await self.dispatcher.close(grace_seconds)
         for runner in self._runners.values():
             await runner.close()
+        await self.connections.close()
         await self.store.close()
 
     async def __aenter__(self) -> Self:
@@ -291,7 +343,15 @@ class Keeper:
             definition = self.agents.get(agent)
             if definition is None:
                 raise ConfigError(why=f"the agents file has no agent {agent!r} any more")
-            runner = make_runner(definition, self.agents_path, self.settings, self.clock, None, self._around)
+            runner = make_runner(
+                definition,
+                self.agents_path,
+                self.settings,
+                self.clock,
+                None,
+                self._around,
+                self.connections.servers,
+            )
             self._runners[agent] = runner
         return runner
 
@@ -880,7 +940,12 @@ class Keeper:
                 "title": conversation.title,
                 "agent": turn.agent,
             }
-            if needs.get("kind") != "approval":
+            found += [
+                _sign_in_card(wait, {**at, "approval_id": turn.turn_id})
+                for wait in waits_for(turn)
+                if wait["person"] == principal.user_id
+            ]
+            if needs.get("kind") not in ("approval", "auth"):
                 if conversation.owner == principal.user_id:
                     found.append({"approval_id": turn.turn_id, **needs, **at})
                 continue

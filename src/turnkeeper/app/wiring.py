@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from turnkeeper.agent.agents_file import load_agent_function, load_agent_tools
+from turnkeeper.agent.agents_file import load_agent_function, load_agent_tools, servers_of
 from turnkeeper.agent.definition import AgentDefinition, Model
 from turnkeeper.agent.loop import make_model_runner
 from turnkeeper.agent.python import PythonRunner
@@ -26,6 +26,8 @@ from turnkeeper.retained.runner import RetainedRunner
 from turnkeeper.retained.session import Desk
 from turnkeeper.settings import Settings
 from turnkeeper.terminal.pane import Terminal
+from turnkeeper.tool import ToolSource
+from turnkeeper.tool.mcp import McpServers
 
 
 def open_model(model: Model, clock: Clock, files: Files | None) -> Provider:
@@ -42,8 +44,18 @@ def open_model(model: Model, clock: Clock, files: Files | None) -> Provider:
     )
 
 
+def sources_of(definition: AgentDefinition, servers: McpServers | None) -> tuple[ToolSource, ...]:
+    """The servers whose tools an agent has."""
+    return () if servers is None else tuple([servers.source(name) for name in servers_of(definition)])
+
+
 def _model_runner(
-    definition: AgentDefinition, path: Path | None, settings: Settings, clock: Clock, files: Files | None
+    definition: AgentDefinition,
+    path: Path | None,
+    settings: Settings,
+    clock: Clock,
+    files: Files | None,
+    servers: McpServers | None,
 ) -> Runner:
     fallback = None if definition.fallback is None else open_model(definition.fallback, clock, files)
     return make_model_runner(
@@ -52,17 +64,29 @@ def _model_runner(
         load_agent_tools(definition, path=path),
         settings,
         fallback=fallback,
+        sources=sources_of(definition, servers),
     )
 
 
 def _python_runner(
-    definition: AgentDefinition, path: Path | None, settings: Settings, clock: Clock, files: Files | None
+    definition: AgentDefinition,
+    path: Path | None,
+    settings: Settings,
+    clock: Clock,
+    files: Files | None,
+    servers: McpServers | None,
 ) -> Runner:
     function = load_agent_function(definition, path=path)
-    return PythonRunner(definition, function, load_agent_tools(definition, path=path), settings)
+    tools = load_agent_tools(definition, path=path)
+    return PythonRunner(definition, function, tools, settings, sources_of(definition, servers))
 
 
-MAKERS: dict[str, Callable[[AgentDefinition, Path | None, Settings, Clock, Files | None], Runner]] = {
+Maker = Callable[
+    [AgentDefinition, Path | None, Settings, Clock, Files | None, McpServers | None],
+    Runner,
+]
+
+MAKERS: dict[str, Maker] = {
     "model": _model_runner,
     "python": _python_runner,
 }
@@ -164,6 +188,7 @@ def make_runner(
     clock: Clock,
     files: Files | None,
     around: Surroundings | None = None,
+    servers: McpServers | None = None,
 ) -> Runner:
     """The runner of `definition`; `path` is the agents file. Raises ConfigError and its kinds."""
     if definition.runner == "retained" and around is not None:
@@ -173,4 +198,4 @@ def make_runner(
         raise ConfigError(
             why=f"the agent {definition.name} has runner {definition.runner!r}, which is not built in"
         )
-    return maker(definition, path, settings, clock, files)
+    return maker(definition, path, settings, clock, files, servers)

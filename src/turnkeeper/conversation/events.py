@@ -347,6 +347,8 @@ class ApprovalRequested(Body, frozen=True, kw_only=True):
     arguments: Json
     expires_at: float
     who: str | None = None
+    definition: str = ""
+    """Names the tool as it was when the question was asked: a yes is none for a tool that has changed since."""
 
 
 class ApprovalDecided(Body, frozen=True, kw_only=True):
@@ -355,6 +357,30 @@ class ApprovalDecided(Body, frozen=True, kw_only=True):
     approval_id: str
     decision: str
     """approve | deny | expired | withdrawn"""
+    by: str = ""
+
+
+class ConnectRequested(Body, frozen=True, kw_only=True):
+    """A server refused a call until its person signs in there: the call has not run, and waits.
+
+    why: not_connected | revoked | scope. `rejected` names the grant that the server refused, "" for none.
+    """
+
+    call_id: str
+    server: str
+    person: str
+    expires_at: float
+    why: str = "not_connected"
+    rejected: str = ""
+
+
+class ConnectDecided(Body, frozen=True, kw_only=True):
+    """What the calls of this turn that wait for a sign-in at `server` go on with."""
+
+    server: str
+    person: str
+    outcome: str
+    """connected | refused | expired"""
     by: str = ""
 
 

@@ -192,6 +192,29 @@ class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
+class ConnectionList(msgspec.Struct, frozen=True, kw_only=True):
+    """Servers of tools: `{server, url, state: connected|not_connected|revoked, since, scope, waiting, connect}`."""
+
+    connections: list[dict[str, Any]]
+    next: str | None
+
+
+class ConnectLink(msgspec.Struct, frozen=True, kw_only=True):
+    """`url` to open in a browser; `plain_url` is for a browser that is signed in here already."""
+
+    server: str
+    url: str
+    plain_url: str
+
+
+class ReleasedView(msgspec.Struct, frozen=True, kw_only=True):
+    """How many turns went on, or ended, with a decision about a server."""
+
+    server: str
+    outcome: str
+    turns: int
+
+
 class DecidedView(msgspec.Struct, frozen=True, kw_only=True):
     """A decision that was made."""
 

@@ -47,6 +47,7 @@ class SessionCookie:
 
     def __init__(self, *, port: int, seconds: float, secure: bool) -> None:
         self.name = f"turnkeeper_{port}".encode()
+        self.secure = secure
         self._attributes = b"; Path=/; HttpOnly; SameSite=Strict" + (b"; Secure" if secure else b"")
         self._seconds = int(seconds)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -12,6 +13,9 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.port.provider import ToolSpec
 
 Arguments = dict[str, Any]
+
+DID_NOT_HAPPEN = "did not happen"
+"""`why` of an outcome that says that the call had no effect: an identical one may run."""
 
 
 class ArgumentsInvalid(TurnkeeperError):
@@ -42,11 +46,69 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """None: the setting tool_result_bytes_max."""
     must_ask: bool = False
     """A person must approve each call, whatever its effect."""
+    source: str = ""
+    """The server that it belongs to; "" for a tool of our own."""
+
+    @property
+    def definition(self) -> str:
+        """Names what this tool says of itself: another one, if anything of it changes."""
+        said = msgspec.json.encode(
+            [self.name, self.description, self.schema, self.effect, self.source], order="sorted"
+        )
+        return hashlib.sha256(said).hexdigest()[:16]
 
     @property
     def spec(self) -> ToolSpec:
         """The tool as a model is told of it."""
         return ToolSpec(name=self.name, description=self.description, schema=self.schema)
+
+
+class SignIn(msgspec.Struct, frozen=True, kw_only=True):
+    """A sign-in without which a call cannot run. why: not_connected | revoked | scope."""
+
+    server: str
+    person: str
+    why: str = "not_connected"
+    rejected: str = ""
+    """The grant that the server refused; "" if there was none."""
+
+
+class SignInNeeded(Exception):
+    """Raised by `invoke`: the server refused the call until the person signs in. It has not run."""
+
+    def __init__(self, sign_in: SignIn) -> None:
+        self.sign_in = sign_in
+        super().__init__(f"{sign_in.server} needs a sign-in ({sign_in.why})")
+
+
+class NotSent(Exception):
+    """Raised by `invoke`: the call did not reach whoever carries it out, so it had no effect."""
+
+
+class OutcomeLost(Exception):
+    """Raised by `invoke`: the call was sent, and what became of it cannot be known any more."""
+
+
+class ResultUnreadable(Exception):
+    """Raised by `invoke`: the call ran, and its result is not what the tool promised."""
+
+
+class ToolFailed(Exception):
+    """Raised by `invoke`: the tool says that it failed; the message is what it says."""
+
+
+class SourceTrouble(Exception):
+    """A source of tools cannot say now which tools it has; the message says why."""
+
+
+class ToolSource(Protocol):
+    """Tools that come from elsewhere and may change: an MCP server."""
+
+    name: str
+
+    async def tools(self, person: str) -> Sequence[Tool]:
+        """The tools for this person as of now, from a cache while that is fresh. Raises SourceTrouble."""
+        ...
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,3 +119,5 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     is_error: bool = False
     seconds: float = 0.0
     why: str = ""
+    sign_in: SignIn | None = None
+    """The call has not run and waits until this sign-in is there."""

@@ -14,7 +14,17 @@ import msgspec
 
 from turnkeeper.conversation.turns import Disposition, Effect
 from turnkeeper.port.clock import Clock
-from turnkeeper.tool.contract import Arguments, Outcome, Tool
+from turnkeeper.tool.contract import (
+    DID_NOT_HAPPEN,
+    Arguments,
+    NotSent,
+    Outcome,
+    OutcomeLost,
+    ResultUnreadable,
+    SignInNeeded,
+    Tool,
+    ToolFailed,
+)
 
 T = TypeVar("T")
 
@@ -74,6 +84,16 @@ async def run_tool(
         if current is not None and current.cancelling():
             raise
         return _raised(tool, "it cancelled itself", clock.monotonic() - began)
+    except SignInNeeded as needed:
+        return _waits_for_sign_in(tool, needed, clock.monotonic() - began)
+    except NotSent as error:
+        return _not_sent(tool, str(error), clock.monotonic() - began)
+    except OutcomeLost as error:
+        return _lost(tool, str(error), clock.monotonic() - began)
+    except ToolFailed as error:
+        return _raised(tool, cut(str(error), size), clock.monotonic() - began)
+    except ResultUnreadable as error:
+        return _unreadable(tool, str(error), clock.monotonic() - began)
     except Exception as error:  # noqa: BLE001 - a tool may raise anything; that is its outcome
         return _raised(tool, _describe(error), clock.monotonic() - began)
     seconds = clock.monotonic() - began
@@ -121,6 +141,54 @@ def timed_out(tool: Tool, seconds: float) -> Outcome:
         is_error=True,
         seconds=seconds,
         why="time-out",
+    )
+
+
+def _waits_for_sign_in(tool: Tool, needed: SignInNeeded, seconds: float) -> Outcome:
+    return Outcome(
+        disposition=Disposition.REFUSED,
+        content=f"Not run: {tool.name} waits until the person has signed in at {needed.sign_in.server}.",
+        is_error=True,
+        seconds=seconds,
+        why="sign_in",
+        sign_in=needed.sign_in,
+    )
+
+
+def _not_sent(tool: Tool, what: str, seconds: float) -> Outcome:
+    return Outcome(
+        disposition=Disposition.FAILED,
+        content=f"Not run: the call of {tool.name} could not be sent ({cut(what, ERROR_BYTES_MAX)}). Nothing was changed.",
+        is_error=True,
+        seconds=seconds,
+        why=DID_NOT_HAPPEN,
+    )
+
+
+def _lost(tool: Tool, what: str, seconds: float) -> Outcome:
+    reads_only = tool.effect is Effect.READ_ONLY
+    said = cut(what, ERROR_BYTES_MAX)
+    after = (
+        "It only reads, so nothing was changed."
+        if reads_only
+        else "Whether it took effect is unknown: inspect the state before you repeat it."
+    )
+    return Outcome(
+        disposition=Disposition.FAILED if reads_only else Disposition.UNKNOWN,
+        content=f"The result of {tool.name} was lost ({said}). {after}",
+        is_error=True,
+        seconds=seconds,
+        why="lost",
+    )
+
+
+def _unreadable(tool: Tool, what: str, seconds: float) -> Outcome:
+    return Outcome(
+        disposition=Disposition.DONE,
+        content=f"The tool {tool.name} ran, but its result is not what it promised: {cut(what, ERROR_BYTES_MAX)}",
+        is_error=True,
+        seconds=seconds,
+        why="unreadable result",
     )
 
 

@@ -6,13 +6,23 @@ Whoever adds operations writes them into a module here and names the module's `O
 from __future__ import annotations
 
 from turnkeeper.server.operation import Operation
-from turnkeeper.server.routes import attachments, conversations, decisions, operating, page, terminal, turns
+from turnkeeper.server.routes import (
+    attachments,
+    connecting,
+    conversations,
+    decisions,
+    operating,
+    page,
+    terminal,
+    turns,
+)
 
 OPERATIONS: tuple[Operation, ...] = (
     *turns.OPERATIONS,
     *conversations.OPERATIONS,
     *attachments.OPERATIONS,
     *decisions.OPERATIONS,
+    *connecting.OPERATIONS,
     *terminal.OPERATIONS,
     *operating.OPERATIONS,
     *page.OPERATIONS,

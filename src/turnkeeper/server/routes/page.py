@@ -7,6 +7,7 @@ browser that only looks ahead (prefetch, preview) spends nothing.
 from __future__ import annotations
 
 import asyncio
+import re
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -74,8 +75,14 @@ async def _sign_in(call: Call, secret: str) -> Answer:
     return Reply(
         status=303,
         media_type=HTML,
-        headers=[(b"location", b"/"), (b"cache-control", b"no-store"), *call.edge.cookie.set(held)],
+        headers=[(b"location", _next(call)), (b"cache-control", b"no-store"), *call.edge.cookie.set(held)],
     )
+
+
+def _next(call: Call) -> bytes:
+    """Where a browser goes after its sign-in: to the page, or on to the sign-in at a server of tools."""
+    wanted = call.query("next") or ""
+    return wanted.encode() if re.fullmatch(r"/connect/[A-Za-z0-9-]{1,24}", wanted) else b"/"
 
 
 async def static(call: Call) -> Answer:
@@ -107,7 +114,10 @@ OPERATIONS = (
         handler=root,
         right=None,
         media_type="text/html",
-        params=(Param(name="token", description="The secret of the printed one-time address."),),
+        params=(
+            Param(name="token", description="The secret of the printed one-time address."),
+            Param(name="next", description="/connect/NAME: where to go on to after that sign-in."),
+        ),
         tag="page",
     ),
     Operation(

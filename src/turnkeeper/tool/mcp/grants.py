@@ -1,0 +1,145 @@
+"""Who is signed in where: one grant for each person and server, kept in a vault that seals what it holds.
+
+A grant is refreshed by whoever needs it first; the others wait for that one refresh. Whatever goes wrong with
+it is no error here: there is simply no grant, the server refuses the call, and the call is parked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from turnkeeper.port.clock import Clock
+
+log = logging.getLogger("turnkeeper.tool.mcp")
+
+EARLY_SECONDS = 30.0
+"""A grant that ends within this time is refreshed before it is used."""
+
+
+class Vault(Protocol):
+    """Keeps small values sealed."""
+
+    async def get(self, name: str) -> bytes | None:
+        """The value; None if there is none, or it cannot be opened any more."""
+        ...
+
+    async def put(self, name: str, value: bytes | None) -> None:
+        """Keep it sealed under `name`; None forgets it."""
+        ...
+
+
+class Client(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Us, as an authorization server knows us."""
+
+    client_id: str
+    client_secret: str | None = None
+    method: str = "none"
+    """none | client_secret_post | client_secret_basic"""
+    issuer: str = ""
+    redirect_uri: str = ""
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person was given at a server. Times are Unix seconds."""
+
+    server: str
+    person: str
+    generation: str
+    """Another one for each sign-in."""
+    access_token: str = ""
+    refresh_token: str | None = None
+    expires_at: float | None = None
+    scope: str | None = None
+    granted_at: float = 0.0
+    client: Client
+    token_endpoint: str
+    revocation_endpoint: str | None = None
+    resource: str = ""
+    revoked: bool = False
+    """The server does not accept it any more."""
+
+
+Refresh = Callable[[Grant], Awaitable[Grant | None]]
+"""Asks for a fresh grant: None if it is refused for good. Raises for anything that may pass."""
+
+
+class Grants:
+    """The grants of everybody. `refresh` speaks to the authorization server."""
+
+    def __init__(self, vault: Vault, clock: Clock, refresh: Refresh) -> None:
+        self.vault = vault
+        self._clock = clock
+        self._refresh = refresh
+        self._known: dict[tuple[str, str], Grant | None] = {}
+        self._busy: dict[tuple[str, str], asyncio.Task[Grant | None]] = {}
+
+    async def of(self, server: str, person: str) -> Grant | None:
+        """The grant as it is kept."""
+        key = server, person
+        if key not in self._known:
+            kept = await self.vault.get(_name(server, person))
+            try:
+                self._known[key] = None if not kept else msgspec.json.decode(kept, type=Grant)
+            except msgspec.DecodeError:
+                self._known[key] = None
+        return self._known[key]
+
+    async def put(self, grant: Grant) -> None:
+        """Keep a grant, in the place of an earlier one."""
+        await self.vault.put(_name(grant.server, grant.person), msgspec.json.encode(grant))
+        self._known[grant.server, grant.person] = grant
+
+    async def forget(self, server: str, person: str) -> None:
+        """There is no grant any more."""
+        await self.vault.put(_name(server, person), None)
+        self._known[server, person] = None
+
+    async def fresh(self, server: str, person: str) -> Grant | None:
+        """A grant that can be used now; None if there is none. Raises nothing."""
+        try:
+            grant = await self.of(server, person)
+            if grant is None or grant.revoked:
+                return None
+            if grant.expires_at is not None and grant.expires_at - EARLY_SECONDS <= self._clock.now():
+                return await self.renew(grant)
+        except Exception:
+            log.exception("the sign-in of a person cannot be read", extra={"server": server})
+            return None
+        return grant
+
+    async def renew(self, refused: Grant) -> Grant | None:
+        """A newer grant than `refused`; None if none can be had. Raises nothing."""
+        key = refused.server, refused.person
+        now = self._known.get(key)
+        if now is not None and not now.revoked and now.access_token != refused.access_token:
+            return now
+        task = self._busy.get(key)
+        if task is None:
+            task = self._busy[key] = asyncio.ensure_future(self._renew(refused))
+            task.add_done_callback(lambda _: self._busy.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _renew(self, grant: Grant) -> Grant | None:
+        try:
+            renewed = None if grant.refresh_token is None else await self._refresh(grant)
+            if renewed is None:
+                revoked = msgspec.structs.replace(grant, access_token="", refresh_token=None, revoked=True)
+                await self.put(revoked)
+                return None
+            await self.put(renewed)
+        except Exception as error:  # noqa: BLE001 - what passes is tried again at the next call
+            log.warning(
+                "a sign-in could not be refreshed",
+                extra={"server": grant.server, "why": type(error).__name__},
+            )
+            return None
+        return renewed
+
+
+def _name(server: str, person: str) -> str:
+    return f"mcp.grant:{server}:{person}"
