@@ -1,8 +1,8 @@
 """Which sessions are on this machine: CLI, folder, title, last activity, turns, size.
 
 Only the first and last 64 kB of a file are read, and nothing of them is decoded but single values: a
-machine has thousands of sessions, some of a gigabyte. So `turns` counts the prompts in what was looked
-at; `whole` says whether that was the whole file. Databases are asked. A file that cannot be read is
+machine has thousands of sessions, some of a gigabyte. `whole` says whether that was the whole file; of a
+longer one `turns` counts the prompts in its first and last 16 kB, and says no more than "at least". Databases are asked. A file that cannot be read is
 listed with the reason and hides no other.
 """
 
@@ -27,6 +27,8 @@ from turnkeeper.transcript.sqlite import read_once, tables
 from turnkeeper.transcript.tail import stem
 
 LOOK_BYTES: Final = 65_536
+COUNT_BYTES: Final = 16_384
+"""How much of each end of a long file prompts are counted in."""
 VALUE_BYTES_MAX: Final = 4096
 """Longest single value that is decoded."""
 TITLE_CHARS_MAX: Final = 120
@@ -139,22 +141,22 @@ def look(name: str, path: Path) -> list[Found]:
 def _file(name: str, path: Path) -> Found:
     marks = MARKS[name]
     first, last, status = _ends(path)
-    both = first if not last else first + b"\n" + last
     native = _own_id(name, path, first)
-    turns = sum([both.count(mark) for mark in marks.prompts]) - sum(
-        [both.count(mark) for mark in marks.not_prompts]
-    )
+    counted = first if not last else first[:COUNT_BYTES] + b"\n" + last[-COUNT_BYTES:]
+    turns = sum([counted.count(mark) for mark in marks.prompts])
+    if turns:
+        turns -= sum([counted.count(mark) for mark in marks.not_prompts])
     title = None
     for mark, from_end in marks.titles:
-        title = _text(both, mark, from_end=from_end)
+        title = _text(first, last, mark, from_end=from_end)
         if title:
             break
-    at = seconds(_value(both, marks.time, from_end=True))
+    at = seconds(_value(first, last, marks.time, from_end=True))
     return Found(
         id=f"{name}:{native}",
         format=name,
         native_id=native,
-        cwd=_text(both, marks.cwd, from_end=False),
+        cwd=_text(first, last, marks.cwd, from_end=False),
         title=title[:TITLE_CHARS_MAX] if title else None,
         last_activity=at if at is not None else status.st_mtime,
         turns=max(turns, 0),
@@ -189,9 +191,12 @@ def _ends(path: Path) -> tuple[bytes, bytes, os.stat_result]:
 _DECODER: Final = json.JSONDecoder()
 
 
-def _value(data: bytes, mark: bytes, *, from_end: bool) -> str | float | None:
-    at = data.rfind(mark) if from_end else data.find(mark)
-    if at < 0:
+def _value(first: bytes, last: bytes, mark: bytes, *, from_end: bool) -> str | float | None:
+    for data in (last, first) if from_end else (first, last):
+        at = data.rfind(mark) if from_end else data.find(mark)
+        if at >= 0:
+            break
+    else:
         return None
     text = data[at + len(mark) : at + len(mark) + VALUE_BYTES_MAX].decode("utf-8", errors="replace").lstrip()
     try:
@@ -202,8 +207,8 @@ def _value(data: bytes, mark: bytes, *, from_end: bool) -> str | float | None:
     return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
 
 
-def _text(data: bytes, mark: bytes, *, from_end: bool) -> str | None:
-    value = _value(data, mark, from_end=from_end)
+def _text(first: bytes, last: bytes, mark: bytes, *, from_end: bool) -> str | None:
+    value = _value(first, last, mark, from_end=from_end)
     return " ".join(value.split()) if isinstance(value, str) else None
 
 
@@ -216,7 +221,7 @@ def _own_id(name: str, path: Path, first: bytes) -> str:
     if name in {"muse", "copilot"} or path.name == "store.db":
         return path.parent.name
     mark = MARKS[name].native_id if name in MARKS else None
-    found = _value(first, mark, from_end=False) if mark is not None else None
+    found = _value(first, b"", mark, from_end=False) if mark is not None else None
     return found if isinstance(found, str) else base
 
 
