@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 
@@ -9,6 +11,8 @@ from turnkeeper.conversation import codec
 from turnkeeper.conversation.events import MessageAppended
 from turnkeeper.conversation.messages import Message
 from turnkeeper.conversation.parts import Opaque, Text, Thinking, ToolCall, ToolResult
+from turnkeeper.history.feed import build_feed
+from turnkeeper.projection.view import message_view
 
 RAW = b'{"type":"x","n":1.50,"s":"a\\u0041"}'
 TEXTS = ("plain", "lone \ud800 half", "mark \ue000 itself", "\ue000d800", "é 漢 \U0001f600", "nul \0")
@@ -52,3 +56,31 @@ def test_an_absent_block_stays_absent_and_takes_no_room() -> None:
     assert b"block" not in data
     assert b"envelope" not in data
     assert codec.decode_message(data).parts[0].block is msgspec.UNSET
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_a_provider_sent_goes_outside_whatever_stands_beside_it(text: str) -> None:
+    raw = msgspec.Raw(RAW)
+    parts = (
+        Text(text, block=raw),
+        ToolCall("i", "n", {text: text}, block=raw),
+        Opaque("x", {"v": text}, block=raw),
+    )
+    message = Message(message_id="m", role="assistant", parts=parts, envelope=raw)
+    shown = json.loads(codec.wire(message))
+    assert shown["parts"][0]["text"] == text
+    assert shown["parts"][0]["block"] == json.loads(RAW)
+    views = message_view(message).parts
+    assert views[0] == {"type": "text", "text": text}
+    assert views[1] == {"type": "tool_call", "id": "i", "name": "n", "arguments": {text: text}}
+
+
+def test_a_tools_words_beside_its_result_join_it_although_a_provider_gave_them_a_block() -> None:
+    parts = (ToolResult("i", "seen"), Text("more", block=msgspec.Raw(RAW)))
+    history = [
+        Message(message_id="a", role="user", parts=(Text("go"),)),
+        Message(message_id="b", role="assistant", parts=(ToolCall("i", "n"),)),
+        Message(message_id="c", role="tool", parts=parts),
+    ]
+    (result,) = build_feed(history).messages[2].parts
+    assert "more" in str(result.content)

@@ -14,8 +14,11 @@ import msgspec
 from turnkeeper.agent import texts
 from turnkeeper.agent.journal import TurnJournal
 from turnkeeper.agent.so_far import Call
+from turnkeeper.conversation.parts import Attachment
 from turnkeeper.conversation.turns import Disposition, Effect
+from turnkeeper.errors import TurnkeeperError
 from turnkeeper.failpoint import failpoint
+from turnkeeper.port.runner import TurnPort
 from turnkeeper.settings import Settings
 from turnkeeper.tool import Outcome, Tool, run_tool
 from turnkeeper.tool.contract import DID_NOT_HAPPEN
@@ -46,7 +49,7 @@ async def run_calls(
     async def run(job: Job) -> Outcome:
         async with slots:
             began.add(job.call.id)
-            return await run_tool(
+            outcome = await run_tool(
                 job.tool,
                 journal.revealed(job.call.call.arguments),
                 job.call.key,
@@ -54,6 +57,7 @@ async def run_calls(
                 timeout_seconds=settings.tool_timeout_seconds,
                 result_bytes_max=settings.tool_result_bytes_max,
             )
+            return await with_files_kept(journal.turn, outcome)
 
     running = {asyncio.create_task(run(job)): job for job in jobs}
     try:
@@ -70,6 +74,27 @@ async def run_calls(
     finally:
         for task in running:
             task.cancel()
+
+
+async def with_files_kept(turn: TurnPort, outcome: Outcome) -> Outcome:
+    """`outcome` with its files kept beside the journal, and with a word on each that could not be."""
+    if not outcome.files:
+        return outcome
+    kept: list[Attachment] = []
+    lost: list[str] = []
+    for file in outcome.files:
+        why = "it is too large to be kept"
+        try:
+            attachment = await turn.keep_file(file.name, file.data)
+        except TurnkeeperError as error:  # a full disk costs the picture, not what the tool did
+            attachment, why = None, error.sentence
+        if attachment is None:
+            lost.append(f"[the file {file.name} of {len(file.data)} bytes was left out: {why}]")
+        else:
+            kept.append(attachment)
+    return msgspec.structs.replace(
+        outcome, files=(), attachments=tuple(kept), content="\n".join([outcome.content, *lost])
+    )
 
 
 def settle_or_park(journal: TurnJournal, call: Call, outcome: Outcome, settings: Settings) -> None:

@@ -181,7 +181,7 @@ class TurnJournal:
         }
         return Message(role=role, parts=parts, **given)
 
-    def result(self, call: Call, content: str, disposition: Disposition, **fields: Any) -> Message:
+    def result(self, call: Call, content: Json, disposition: Disposition, **fields: Any) -> Message:
         """A tool message with the result of `call`. `synthetic`: no tool gave it."""
         synthetic = fields.get("synthetic", False)
         part = ToolResult(
@@ -245,7 +245,11 @@ class TurnJournal:
                 return
             self.add(ev.MessageMarked(placeholder, replay=False, display=False, why="decided"))
         message = self.result(
-            call, outcome.content, outcome.disposition, is_error=outcome.is_error, synthetic=synthetic
+            call,
+            _with_files(outcome),
+            outcome.disposition,
+            is_error=outcome.is_error,
+            synthetic=synthetic,
         )
         self.add(ev.MessageAppended(message))
 
@@ -299,3 +303,11 @@ class TurnJournal:
                     display=message.display if body.display is None else body.display,
                 )
                 return
+
+
+def _with_files(outcome: Outcome) -> Json:
+    """The content of a result: words, or words and the files beside them by their ids, never their bytes."""
+    if not outcome.attachments:
+        return outcome.content
+    files = [codec.decode(codec.encode(attachment), dict) for attachment in outcome.attachments]
+    return [{"type": "text", "text": outcome.content}, *files]

@@ -23,7 +23,7 @@ import msgspec
 
 from turnkeeper.agent import texts
 from turnkeeper.agent.attempt import Agent, Attempt
-from turnkeeper.agent.calls import StopAsked, settle_or_park, stopped_outcome
+from turnkeeper.agent.calls import StopAsked, settle_or_park, stopped_outcome, with_files_kept
 from turnkeeper.agent.definition import AgentDefinition
 from turnkeeper.agent.drafts import DraftKeeper
 from turnkeeper.agent.exceptions import AgentFailed, failure_of
@@ -39,6 +39,7 @@ from turnkeeper.failpoint import failpoint
 from turnkeeper.port.provider import ToolSpec
 from turnkeeper.port.runner import Answered, FailedWith, Outcome, TurnPort
 from turnkeeper.provider.dialects import dialect_named
+from turnkeeper.provider.wire import result_text
 from turnkeeper.settings import Settings
 from turnkeeper.tool import Outcome as ToolOutcome
 from turnkeeper.tool import Tool, ToolSource, run_tool
@@ -423,7 +424,7 @@ class PythonTurn(Attempt):
         stale = effect is Effect.READ_ONLY and self.journal.so_far.mutations > call.mutations_before
         if stale and self._went_its_own_way:
             return None
-        return ToolReply(content=str(result.content), is_error=result.is_error, call_id=call.id, kept=True)
+        return ToolReply(content=result_text(result), is_error=result.is_error, call_id=call.id, kept=True)
 
     async def call_tool(self, name: str, arguments: dict[str, Json]) -> ToolReply:
         """Run one of the agent's tools under the ledger."""
@@ -452,6 +453,7 @@ class PythonTurn(Attempt):
             timeout_seconds=self.agent.settings.tool_timeout_seconds,
             result_bytes_max=self.agent.settings.tool_result_bytes_max,
         )
+        outcome = await with_files_kept(self.turn, outcome)
         await self._settle(call, outcome)
         if outcome.sign_in is not None:
             await self._force(None)
@@ -495,7 +497,7 @@ class PythonTurn(Attempt):
         for message in reversed(self.journal.messages):
             for part in message.parts:
                 if type(part) is ToolResult and part.tool_call_id == call.id:
-                    return ToolReply(content=str(part.content), is_error=True, call_id=call.id)
+                    return ToolReply(content=result_text(part), is_error=True, call_id=call.id)
         return ToolReply(content=texts.closing(call.call.name), is_error=True, call_id=call.id)
 
     async def _force(self, outcome: FailedWith | None) -> None:

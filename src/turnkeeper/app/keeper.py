@@ -106,6 +106,7 @@ from turnkeeper.projection.view import (
 )
 from turnkeeper.provider.dialects import dialect_named
 from turnkeeper.provider.feed_report import display_parts, report_feed
+from turnkeeper.provider.wire import File
 from turnkeeper.retained.runner import MENU_APPROVAL
 from turnkeeper.settings import Settings
 from turnkeeper.store.sqlite import SQLiteStore
@@ -225,6 +226,7 @@ class Keeper:
             still_allowed=self._still_allowed,
             masker=masker,
             seals=None if masker is None else Seals(store, data),
+            keep_file=self._keep_file,
         )
         self._around = Surroundings(
             keepsakes=store,
@@ -348,7 +350,7 @@ class Keeper:
                 self.agents_path,
                 self.settings,
                 self.clock,
-                None,
+                self._read_file,
                 self._around,
                 self.connections.servers,
             )
@@ -1075,6 +1077,7 @@ class Keeper:
             instructions="" if definition is None else definition.instructions,
             tools=[tool.spec for tool in tools],
             options=dict(model.options) if own else {},
+            files=self._read_file,
         )
         display = [
             {"message": m.message_id, "seq": m.seq, "role": m.role, "parts": display_parts(m)}
@@ -1102,10 +1105,20 @@ class Keeper:
     ) -> dict[str, Any]:
         """Store a file; it can then be named in a message as `{type: "attachment", attachment_id}`."""
         authorise(principal, Right.WRITE, ANYWHERE)
+        kept = await self._put_file(principal.user_id, name, chunks)
+        return {
+            "attachment_id": kept.attachment_id,
+            "name": kept.name,
+            "media_type": kept.media_type,
+            "size_bytes": kept.size_bytes,
+            "sha256": kept.sha256,
+        }
+
+    async def _put_file(self, user_id: str, name: str, chunks: AsyncIterator[bytes]) -> AttachmentRow:
         sha256, size, kind = await self._files.put(chunks)
         row = AttachmentRow(
             attachment_id=self.ids.make(id_kinds.ATTACHMENT),
-            user_id=principal.user_id,
+            user_id=user_id,
             sha256=sha256,
             name=name[-255:],
             media_type=kind,
@@ -1113,13 +1126,31 @@ class Keeper:
             created_at=self.clock.now(),
         )
         await self.store.put_attachment(row)
-        return {
-            "attachment_id": row.attachment_id,
-            "name": row.name,
-            "media_type": kind,
-            "size_bytes": size,
-            "sha256": sha256,
-        }
+        return row
+
+    async def _keep_file(self, user_id: str, name: str, data: bytes) -> Attachment | None:
+        """A file that a tool gave; None over the limit (attachment_bytes_max)."""
+        if len(data) > self.settings.attachment_bytes_max:
+            return None
+
+        async def whole() -> AsyncIterator[bytes]:
+            yield data
+
+        row = await self._put_file(user_id, name, whole())
+        return Attachment(
+            attachment_id=row.attachment_id,
+            name=row.name,
+            media_type=row.media_type,
+            size_bytes=row.size_bytes,
+            sha256=row.sha256,
+        )
+
+    def _read_file(self, part: Attachment) -> File | None:
+        """The bytes of an attachment for a model; None when they are gone."""
+        try:
+            return File(self._files.path(part.sha256).read_bytes())
+        except OSError:
+            return None
 
     async def attachment(
         self, principal: Principal, conversation_id: str, attachment_id: str

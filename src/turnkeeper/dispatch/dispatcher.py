@@ -51,7 +51,7 @@ from turnkeeper.conversation.events import (
 )
 from turnkeeper.conversation.masking import MASK_BEGINS, Masker
 from turnkeeper.conversation.messages import NOTICE, USER, Message
-from turnkeeper.conversation.parts import Part, Text, plain_text
+from turnkeeper.conversation.parts import Attachment, Part, Text, plain_text
 from turnkeeper.conversation.turns import (
     OPEN_STATES,
     Conversation,
@@ -97,6 +97,10 @@ TITLE_CHARS = 80
 
 STORE_WAIT_SECONDS_MAX = 5.0
 """Longest pause between two tries to store what must be stored."""
+
+
+KeepFile = Callable[[str, str, bytes], Awaitable[Attachment | None]]
+"""(user, name, bytes) -> the attachment; None where it is too large."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,8 +250,10 @@ class Dispatcher:
         still_allowed: Callable[[Request], Awaitable[bool]],
         masker: Masker | None = None,
         seals: Sealing | None = None,
+        keep_file: KeepFile | None = None,
     ) -> None:
         self.store = store
+        self.keep_file = keep_file
         self.broadcast = broadcast
         self.recovered = 0
         self._runner_of = runner_of

@@ -20,6 +20,7 @@ from turnkeeper.conversation.events import (
 )
 from turnkeeper.conversation.masking import reveal
 from turnkeeper.conversation.messages import ASSISTANT, Message
+from turnkeeper.conversation.parts import Attachment
 from turnkeeper.conversation.turns import ReceiptState, ToolCallRow
 from turnkeeper.lane import inputs
 from turnkeeper.port.clock import Clock, Ids
@@ -110,6 +111,11 @@ class RunningTurn:
     def reveal(self, data: bytes) -> bytes:
         """Put this turn's own secrets back where their tokens stand in a request."""
         return reveal(data, self.sealed) if self.sealed else data
+
+    async def keep_file(self, name: str, data: bytes) -> Attachment | None:
+        """Keep a file beside the journal, as one of the turn's sender."""
+        keep = self._dispatcher.keep_file
+        return None if keep is None else await keep(self.offer.turn.user_id, name, data)
 
     def working(self) -> None:
         """Note evidence of work."""

@@ -182,7 +182,8 @@ def _place_tool(row: Row, run: Run) -> Rows | None:
         if type(part) is ToolResult:
             results.append(msgspec.structs.replace(part, server_side=False) if part.server_side else part)
         elif type(part) is Text or type(part) is Attachment:
-            piece = msgspec.to_builtins(part)
+            bare = part if type(part) is Attachment else msgspec.structs.replace(part, block=msgspec.UNSET)
+            piece = msgspec.to_builtins(bare)
             if results:
                 results[-1] = _joined(results[-1], piece)
             else:

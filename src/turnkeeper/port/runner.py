@@ -17,6 +17,7 @@ import msgspec
 
 from turnkeeper.conversation.events import Body, Event
 from turnkeeper.conversation.messages import Message
+from turnkeeper.conversation.parts import Attachment
 from turnkeeper.conversation.turns import (
     Conversation,
     Failure,
@@ -123,6 +124,10 @@ class TurnPort(Protocol):
 
     async def turn_events(self) -> Sequence[Event]:
         """Everything journaled of this turn, over all its attempts."""
+        ...
+
+    async def keep_file(self, name: str, data: bytes) -> Attachment | None:
+        """Keep a file that a tool gave, beside the journal; None if it is too large or nothing keeps files here."""
         ...
 
     def riders(self) -> Sequence[Rider]:

@@ -15,7 +15,7 @@ import msgspec
 from turnkeeper.conversation import codec
 from turnkeeper.conversation.events import Event
 from turnkeeper.conversation.messages import Message
-from turnkeeper.conversation.parts import Json
+from turnkeeper.conversation.parts import Attachment, Json
 from turnkeeper.conversation.turns import Conversation, Submission, Turn, TurnState
 
 
@@ -171,8 +171,8 @@ def part_views(parts: Iterable[Any]) -> list[Json]:
     """Parts as JSON values, without provider-bound blocks."""
     views: list[Json] = []
     for part in parts:
-        value = msgspec.to_builtins(part)
-        value.pop("block", None)
+        bare = part if type(part) is Attachment else msgspec.structs.replace(part, block=msgspec.UNSET)
+        value = msgspec.to_builtins(bare)
         value.pop("bound", None)
         views.append(value)
     return views

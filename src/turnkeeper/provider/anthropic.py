@@ -165,8 +165,11 @@ class Encoder:
             return result_text(part)
         blocks: list[Block] = []
         pictured = False
-        for kind, value in result_pieces(part):
+        for kind, value in result_pieces(part, self._files):
             if kind == "image":
+                self._images += 1
+                if value.get("big") is not None:
+                    self._big.append((blocks, len(blocks), value["big"], ""))
                 source = {"type": "base64", "media_type": value["media_type"], "data": value["data"]}
                 blocks.append({"type": "image", "source": source})
                 pictured = True

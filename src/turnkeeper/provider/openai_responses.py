@@ -155,7 +155,7 @@ class Encoder:
         if type(part.content) is str:
             return result_text(part)
         pieces: list[Item] = []
-        for kind, value in result_pieces(part):
+        for kind, value in result_pieces(part, self._files):
             if kind == "image":
                 url = f"data:{value['media_type']};base64,{value['data']}"
                 pieces.append({"type": "input_image", "image_url": url})

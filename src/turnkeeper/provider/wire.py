@@ -356,8 +356,10 @@ def _without_lone_surrogates(value: Json) -> Json:
 # --- results and files
 
 
-def result_pieces(result: ToolResult) -> Iterable[tuple[str, Json]]:
-    """A tool result's content as pieces: ("text", str) and ("image", {media_type, data base64}).
+def result_pieces(result: ToolResult, files: Files | None = None) -> Iterable[tuple[str, Json]]:
+    """A tool result's content as pieces: ("text", str) and ("image", {media_type, data base64[, big]}).
+
+    A file that is kept beside the journal ({type: attachment, attachment_id, ...}) is read by `files`.
 
     Content is text, or a list of parts as the tool gave them: MCP's {type: text|image|resource ...},
     Anthropic's own blocks, or any JSON, which is sent as its JSON text.
@@ -378,8 +380,27 @@ def result_pieces(result: ToolResult) -> Iterable[tuple[str, Json]]:
             yield "text", piece["text"]
         elif isinstance(piece, dict) and (image := _image_of(piece)) is not None:
             yield "image", image
+        elif (attachment := attachment_of(piece)) is not None:
+            fit = fit_attachment(attachment, files)
+            if fit.kind == "image":
+                big = attachment if fit.big else None
+                yield "image", {"media_type": fit.media_type, "data": fit.value, "big": big}
+            elif fit.kind == "pdf":
+                yield "text", _note(attachment, attachment.name, "results hold words and images only")
+            else:
+                yield "text", fit.value
         else:
             yield "text", _json_text(piece)
+
+
+def attachment_of(piece: Json) -> Attachment | None:
+    """The attachment that a piece of a result is, if it is one."""
+    if not isinstance(piece, dict) or piece.get("type") != "attachment":
+        return None
+    try:
+        return msgspec.convert(piece, Attachment)
+    except msgspec.ValidationError:
+        return None
 
 
 def result_text(result: ToolResult) -> str:

@@ -8,6 +8,7 @@ the journal. `again` is the same conversation as a new process finds it after a 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.events import Body, Event
 from turnkeeper.conversation.messages import EXPIRED, SUPERSEDED, USER, Message
-from turnkeeper.conversation.parts import Part, Text
+from turnkeeper.conversation.parts import Attachment, Part, Text
 from turnkeeper.conversation.turns import (
     RECEIPT_MOVES,
     Conversation,
@@ -60,6 +61,9 @@ class MemoryTurn:
         self.deltas: list[tuple[str, dict[str, Any]]] = []
         self.commits: list[tuple[str, ...]] = []
         """The kinds of each commit, in order."""
+        self.files: dict[str, bytes] = {}
+        """By SHA-256: what was kept of the tools' files."""
+        self.file_bytes_max = 1_000_000
         self.fenced = False
         self.on_commit: Callable[[], None] | None = None
         """Called before each commit: raise here to be a store that cannot."""
@@ -203,6 +207,14 @@ class MemoryTurn:
     def reveal(self, data: bytes) -> bytes:
         """There are no sealed secrets here."""
         return data
+
+    async def keep_file(self, name: str, data: bytes) -> Attachment | None:
+        """Keep a file in memory, under its hash."""
+        if len(data) > self.file_bytes_max:
+            return None
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.files[sha256] = data
+        return Attachment(attachment_id=self.ids.make("a"), name=name, size_bytes=len(data), sha256=sha256)
 
     def working(self) -> None:
         """Evidence of work."""

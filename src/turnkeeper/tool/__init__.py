@@ -8,8 +8,17 @@ became of it is the ledger's business (turnkeeper.agent); this room keeps nothin
 
 from __future__ import annotations
 
-from turnkeeper.tool.contract import Outcome, Tool, ToolSource
+from turnkeeper.tool.contract import Outcome, Tool, ToolFile, ToolSource
 from turnkeeper.tool.function import tool, tool_of
 from turnkeeper.tool.running import ask_whether_it_happened, run_tool
 
-__all__ = ["Outcome", "Tool", "ToolSource", "ask_whether_it_happened", "run_tool", "tool", "tool_of"]
+__all__ = [
+    "Outcome",
+    "Tool",
+    "ToolFile",
+    "ToolSource",
+    "ask_whether_it_happened",
+    "run_tool",
+    "tool",
+    "tool_of",
+]

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from turnkeeper.conversation.parts import Attachment
 from turnkeeper.conversation.turns import Disposition, Effect
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.port.provider import ToolSpec
@@ -111,6 +112,13 @@ class ToolSource(Protocol):
         ...
 
 
+class ToolFile(msgspec.Struct, frozen=True):
+    """A file that a tool gives: a screenshot, a chart. A tool may return one, or a list of these and words."""
+
+    data: bytes
+    name: str = ""
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one call. `content` is never blank: it is what the model reads."""
 
@@ -121,3 +129,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     sign_in: SignIn | None = None
     """The call has not run and waits until this sign-in is there."""
+    files: tuple[ToolFile, ...] = ()
+    """What came beside the words, not kept yet."""
+    attachments: tuple[Attachment, ...] = ()
+    """The files, once they are kept."""

@@ -7,6 +7,7 @@ stopped, is abandoned: whether it took effect is then unknown, unless it only re
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from turnkeeper.tool.contract import (
     SignInNeeded,
     Tool,
     ToolFailed,
+    ToolFile,
 )
 
 T = TypeVar("T")
@@ -98,7 +100,8 @@ async def run_tool(
         return _raised(tool, _describe(error), clock.monotonic() - began)
     seconds = clock.monotonic() - began
     try:
-        text = text_of(value)
+        files, words = split_files(value)
+        text = text_of(words)
     except (TypeError, ValueError, RecursionError) as error:
         return Outcome(
             disposition=Disposition.DONE,
@@ -107,7 +110,7 @@ async def run_tool(
             seconds=seconds,
             why="unreadable result",
         )
-    return Outcome(disposition=Disposition.DONE, content=cut(text, size), seconds=seconds)
+    return Outcome(disposition=Disposition.DONE, content=cut(text, size), seconds=seconds, files=files)
 
 
 async def ask_whether_it_happened(
@@ -208,6 +211,38 @@ def _describe(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - an error's own __str__ may be broken
         text = "(its message cannot be read)"
     return cut(f"{type(error).__name__}: {text}" if text.strip() else type(error).__name__, ERROR_BYTES_MAX)
+
+
+def split_files(value: Any) -> tuple[tuple[ToolFile, ...], Any]:
+    """The files in a tool's value, and the rest of it: words in their places.
+
+    A file is a ToolFile, or what MCP calls image content: {type: image, data: base64, mimeType}.
+    """
+    pieces = value if isinstance(value, list | tuple) else [value]
+    found = [_file_of(piece) for piece in pieces]
+    if not any(found):
+        return (), value
+    words = []
+    for piece, file in zip(pieces, found, strict=True):
+        if file is not None:
+            words.append(f"[file {file.name or 'without a name'}, {len(file.data)} bytes]")
+        elif isinstance(piece, dict) and piece.get("type") == "text":
+            words.append(str(piece.get("text", "")))
+        else:
+            words.append(text_of(piece))
+    return tuple([file for file in found if file is not None]), "\n".join(words)
+
+
+def _file_of(piece: Any) -> ToolFile | None:
+    if isinstance(piece, ToolFile):
+        return piece
+    if not isinstance(piece, dict) or piece.get("type") != "image" or not isinstance(piece.get("data"), str):
+        return None
+    try:
+        data = base64.b64decode(piece["data"], validate=True)
+    except (ValueError, UnicodeEncodeError):
+        return None
+    return ToolFile(data, f"image.{str(piece.get('mimeType', 'image/png')).rpartition('/')[2]}")
 
 
 def text_of(value: Any) -> str:
