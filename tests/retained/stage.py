@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from turnkeeper.agent.definition import AgentDefinition
 from turnkeeper.app import Keeper
 from turnkeeper.app.system import SystemClock, SystemIds
 from turnkeeper.app.terminals import DispatchDesk
@@ -108,7 +109,10 @@ class Stage:
             ids=ids,
             runners={"a": self.runner},
         )
-        self.runner.desk = DispatchDesk(self.keeper.dispatcher)
+        self.runner.desk = DispatchDesk(self.keeper.dispatcher, store, clock, ids)
+        definition = AgentDefinition(name="a", runner="retained", cli=self.cli)
+        self.keeper.agents = {**self.keeper.agents, "a": definition}
+        await self.runner.restore()
         if not self.conversation_id:
             made = await self.keeper.create_conversation(OWNER, "a", "")
             self.conversation_id = made.conversation_id

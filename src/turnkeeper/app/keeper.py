@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -114,6 +114,7 @@ from turnkeeper.terminal.pane import Terminal
 from turnkeeper.terminal.tmux import Tmux
 from turnkeeper.tool.contract import Tool
 from turnkeeper.tool.mcp import McpServer, McpServers
+from turnkeeper.transcript.place import Roots
 
 OWNER = "owner"
 """The default user, who is also the page's user."""
@@ -231,7 +232,7 @@ class Keeper:
         self._around = Surroundings(
             keepsakes=store,
             terminal=terminal or Tmux((data or Path()).resolve() / "tmux"),
-            desk=DispatchDesk(self.dispatcher),
+            desk=DispatchDesk(self.dispatcher, store, clock, ids),
             ids=ids,
             folder=(data or Path()).resolve() / "retained",
         )
@@ -310,6 +311,7 @@ class Keeper:
                 await store.put_user(UserRow(user_id=OWNER, name=OWNER, created_at=keeper.clock.now()))
             await keeper.dispatcher.start()
             await keeper.connections.start()
+            await keeper.terminals.restore()
         except BaseException:
             await store.close()
             raise
@@ -1039,16 +1041,21 @@ class Keeper:
         await self._in(principal, Right.WRITE, conversation_id)
         if session is not None:
             authorise(principal, Right.OPERATE, ANYWHERE)
-        return await reconcile_conversation(
-            self.dispatcher,
-            self.store,
-            conversation_id,
-            session=session,
-            where=own_roots(),
-            clock=self.clock,
-            ids=self.ids,
-            actor=f"user:{principal.user_id}",
-        )
+
+        async def merge(where: Roots | None, rows: Callable[[Sequence[str]], None] | None) -> Reconciliation:
+            return await reconcile_conversation(
+                self.dispatcher,
+                self.store,
+                conversation_id,
+                session=session,
+                where=own_roots() if where is None or session is not None else where,
+                clock=self.clock,
+                ids=self.ids,
+                actor=f"user:{principal.user_id}",
+                rows=rows,
+            )
+
+        return await self.terminals.reconciled(conversation_id, merge)
 
     # ------------------------------------------------------------------ what the model sees
 

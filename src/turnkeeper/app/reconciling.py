@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -150,8 +150,11 @@ async def reconcile_conversation(
     clock: Clock,
     ids: Ids,
     actor: str,
+    rows: Callable[[Sequence[str]], None] | None = None,
 ) -> Reconciliation:
     """Merge the conversation's own native sessions, or the one that is named, into its history.
+
+    `rows` is told the identities of all rows that history holds after it: who reads the same files need not add them.
 
     Raises NotFound (the named session is nowhere), Unreadable (it cannot be read), NotPossible (a turn runs:
     it takes what is new from the transcript itself).
@@ -177,6 +180,8 @@ async def reconcile_conversation(
             evidence=evidence,
         )
         merges.append(merged)
+        if rows is not None:
+            rows(merged.identities)
         return [
             Draft(
                 body, turn_id=body.message.turn_id if isinstance(body, MessageAppended) else None, actor=actor

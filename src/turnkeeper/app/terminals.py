@@ -11,18 +11,22 @@ import binascii
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from turnkeeper.app.reconciling import Reconciliation, reconcile_conversation
 from turnkeeper.conversation.events import Draft, Noticed
 from turnkeeper.conversation.rights import ANYWHERE, Right, authorise
 from turnkeeper.conversation.turns import Conversation, Principal
 from turnkeeper.dispatch import Dispatcher
 from turnkeeper.errors import ApprovalDecided, BadInput, NotFound
 from turnkeeper.lane import inputs
+from turnkeeper.port.clock import Clock, Ids
+from turnkeeper.port.store import Store
 from turnkeeper.retained.runner import RetainedRunner
 from turnkeeper.terminal.pane import Frame
+from turnkeeper.transcript.place import Roots
 
 if TYPE_CHECKING:
     from turnkeeper.app.keeper import Keeper
@@ -36,8 +40,11 @@ SOCKET_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class DispatchDesk:
     """What happens to a conversation outside any running turn, journaled through the dispatcher."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, store: Store, clock: Clock, ids: Ids) -> None:
         self._dispatcher = dispatcher
+        self._store = store
+        self._clock = clock
+        self._ids = ids
 
     async def append(self, conversation_id: str, *drafts: Draft) -> object:
         """Journal something that no lane cares for."""
@@ -49,6 +56,22 @@ class DispatchDesk:
         """Keep an answer that came after its turn had ended."""
         told = inputs.LateAnswer(turn_id=turn_id, text=text, state=state, actor="runner")
         await self._dispatcher.tell(conversation_id, told)
+
+    async def reconcile(
+        self, conversation_id: str, where: Roots, rows: Callable[[Sequence[str]], None]
+    ) -> object:
+        """Merge the CLI's whole record into history. Raises NotPossible while a turn runs."""
+        return await reconcile_conversation(
+            self._dispatcher,
+            self._store,
+            conversation_id,
+            session=None,
+            where=where,
+            clock=self._clock,
+            ids=self._ids,
+            actor="runner",
+            rows=rows,
+        )
 
 
 class Terminals:
@@ -187,6 +210,23 @@ class Terminals:
         await self._note(principal, conversation_id, "menu_decided", f"answered the CLI's menu: {decision}")
         made = {"approval_id": approval_id, "decision": decision, "by": principal.user_id}
         return {**made, "turn_id": None, "state": decision}
+
+    async def restore(self) -> None:
+        """Look after the CLIs that earlier servers left: what they wrote meanwhile is read, none is launched."""
+        for runner in self._runners():
+            await runner.restore()
+
+    async def reconciled(
+        self,
+        conversation_id: str,
+        merge: Callable[[Roots | None, Callable[[Sequence[str]], None] | None], Awaitable[Reconciliation]],
+    ) -> Reconciliation:
+        """Run a merge of this conversation's sessions, while nobody else adds rows of them to its history."""
+        runner = await self._retained(conversation_id)
+        if runner is None:
+            return await merge(None, None)
+        async with runner.merging(conversation_id) as session:
+            return await merge(session.where, session.merged)
 
     async def end(self, conversation_id: str) -> None:
         """The conversation was deleted: end its CLI."""

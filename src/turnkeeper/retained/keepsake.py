@@ -83,6 +83,11 @@ def name_of(conversation_id: str) -> str:
     return f"retained/{conversation_id}"
 
 
+def index_name(agent: str) -> str:
+    """Under which name the conversations of an agent that have a CLI are kept."""
+    return f"retained-of/{agent}"
+
+
 def remember(rows: list[str], native_id: str) -> None:
     """Add a row that needs not be looked at again."""
     if native_id:

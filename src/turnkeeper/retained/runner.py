@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from turnkeeper.conversation.events import Draft, Noticed
 from turnkeeper.conversation.turns import Failure, Request, Turn
 from turnkeeper.errors import (
@@ -20,9 +22,11 @@ from turnkeeper.errors import (
     Conflict,
     Forbidden,
     NotFound,
+    NotPossible,
     ReadsAsCommand,
     TerminalError,
     TerminalTrouble,
+    TurnkeeperError,
 )
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.runner import FailedWith, Outcome, TurnPort
@@ -31,7 +35,7 @@ from turnkeeper.retained.adapter import Adapter
 from turnkeeper.retained.adapters import adapter_named
 from turnkeeper.retained.config import RetainedConfig, bypasses
 from turnkeeper.retained.journal import words
-from turnkeeper.retained.keepsake import Keepsakes
+from turnkeeper.retained.keepsake import Keepsakes, index_name
 from turnkeeper.retained.machine.hand import BLOCKS_THAT_ASK
 from turnkeeper.retained.run import Run, settle_foreign
 from turnkeeper.retained.session import Desk, Session
@@ -39,7 +43,9 @@ from turnkeeper.retained.signs import Menu, SignKind
 from turnkeeper.terminal import processes
 from turnkeeper.terminal.pane import Frame, Terminal
 
-WATCH_SECONDS = 1.0
+CONVERSATIONS_MAX = 10_000
+"""So many conversations of one agent are looked after across restarts, the newest."""
+WATCH_SECONDS = 0.5
 """How often the transcripts of idle CLIs are asked."""
 MENU_APPROVAL = "ap_menu_"
 """How the ids of questions begin that belong to no turn."""
@@ -90,8 +96,11 @@ class RetainedRunner:
         session = await self.session(offer.conversation.conversation_id)
         async with session.lock:
             session.running = offer.turn.turn_id
+            await self._know(session.conversation_id)
             try:
-                return await Run(session, turn, self.desk).carry_out()
+                outcome = await Run(session, turn, self.desk).carry_out()
+                session.unsure = session.unsure or isinstance(outcome, FailedWith) or session.tape.reset
+                return outcome
             finally:
                 session.running = None
                 self._begin_watch()
@@ -145,6 +154,43 @@ class RetainedRunner:
             await session.save()
         await self.terminal.close()
 
+    async def restore(self) -> None:
+        """Look after the CLIs that an earlier server left. None is launched; what they wrote meanwhile is read.
+
+        A CLI that has ended was heard to its end, and is forgotten until its next turn.
+        """
+        for conversation_id in await self._known():
+            session = await self.session(conversation_id)
+            session.unsure = session.keep.spoken
+        if self._sessions:
+            self._begin_watch()
+
+    async def _known(self) -> list[str]:
+        value = await self._keepsakes.value(index_name(self.config.agent))
+        return [] if value is None else msgspec.json.decode(value, type=list[str])
+
+    async def _know(self, conversation_id: str) -> None:
+        """Keep in mind, over restarts, that this conversation has a CLI."""
+        known = await self._known()
+        if conversation_id not in known:
+            value = msgspec.json.encode([*known[-CONVERSATIONS_MAX + 1 :], conversation_id])
+            await self._keepsakes.put_value(index_name(self.config.agent), value)
+
+    @contextlib.asynccontextmanager
+    async def merging(self, conversation_id: str) -> AsyncIterator[Session]:
+        """The conversation's CLI, while the whole record of its sessions is merged: what is new was read before.
+
+        Raises NotPossible while a turn runs: it takes what is new from the transcript itself.
+        """
+        session = await self.session(conversation_id)
+        if session.running is not None:
+            raise NotPossible(why="A turn runs in this conversation; try again when it has ended.")
+        async with session.lock:
+            await self._hear(session)
+            yield session
+            session.unsure = False
+            await session.save()
+
     # -- what else can be asked of it
 
     async def session(self, conversation_id: str) -> Session:
@@ -197,6 +243,7 @@ class RetainedRunner:
             "turn_id": session.running,
             "idle_since": iso(session.active_at) if state == "idle" and session.running is None else None,
             "taken_over_by": session.owner,
+            "trouble": session.trouble or None,
             "exit": None if look is None or look.alive or keep.pane is None else look.sentence,
         }
 
@@ -380,7 +427,11 @@ class RetainedRunner:
             for session in list(self._sessions.values()):
                 if not session.lock.locked():
                     async with session.lock:
-                        await self._watch_one(session)
+                        try:
+                            await self._watch_one(session)
+                        except TurnkeeperError as error:
+                            # One store or terminal in trouble silences no other.
+                            session.trouble = error.sentence
 
     async def _tell_menu(self, session: Session) -> None:
         """Say once that a menu waits for a decision, though no turn runs."""
@@ -396,7 +447,8 @@ class RetainedRunner:
             await self.desk.append(session.conversation_id, Draft(notice, actor="runner"))
         session.menu_told = asked
 
-    async def _watch_one(self, session: Session) -> None:
+    async def _hear(self, session: Session) -> None:
+        """Read what the transcript says since last time, and journal it."""
         now = self._clock.now()
         signs = await session.signs()
         for index, sign in enumerate(signs):
@@ -405,10 +457,31 @@ class RetainedRunner:
                 session.pending = [*signs[index:], *session.pending]
                 break
             if self.desk is not None:
-                await settle_foreign(session, self.desk, sign, now)
+                try:
+                    await settle_foreign(session, self.desk, sign, now)
+                except TurnkeeperError as error:
+                    # What cannot be stored now is told again at the next look.
+                    session.pending = [*signs[index:], *session.pending]
+                    session.trouble = error.sentence
+                    return
             session.active_at = now
+        session.trouble = ""
         if signs:
             await session.save()
+
+    async def _watch_one(self, session: Session) -> None:
+        now = self._clock.now()
+        await self._hear(session)
+        if session.unsure and self.desk is not None:
+            session.unsure = False
+            try:
+                await self.desk.reconcile(session.conversation_id, session.where, session.merged)
+                await session.save()
+            except NotPossible:
+                # A turn holds the lane: it reads what is new, and this comes after it.
+                session.unsure = True
+            except TurnkeeperError as error:
+                session.unsure, session.trouble = True, error.sentence
         timing = self.config.timing
         if session.keep.pane is not None and now - session.looked_at >= timing.pane_check_seconds:
             with contextlib.suppress(TerminalTrouble):

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -26,7 +26,7 @@ from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.retained.adapter import FRESH, INLINE, Adapter, Plan
 from turnkeeper.retained.adapters.looks import keys_for
 from turnkeeper.retained.config import RetainedConfig, environment
-from turnkeeper.retained.keepsake import PAST_MAX, Keepsake, Keepsakes, name_of, remember
+from turnkeeper.retained.keepsake import KNOWN_ROWS_MAX, PAST_MAX, Keepsake, Keepsakes, name_of, remember
 from turnkeeper.retained.machine.matching import squash
 from turnkeeper.retained.notice import continuity, inline_instructions
 from turnkeeper.retained.resets import moment
@@ -56,6 +56,15 @@ class Desk(Protocol):
 
     async def late_answer(self, conversation_id: str, turn_id: str, text: str, state: str) -> None:
         """An answer came to a turn that has ended."""
+        ...
+
+    async def reconcile(
+        self, conversation_id: str, where: Roots, rows: Callable[[Sequence[str]], None]
+    ) -> object:
+        """Merge the whole record of the conversation's native sessions into history.
+
+        `rows` is told which rows history holds after it. Raises NotPossible while a turn runs.
+        """
         ...
 
 
@@ -113,13 +122,17 @@ class Session:
         self.active_at = clock.now()
         self.owner: str | None = None
         """Who has taken the terminal over."""
+        self.trouble = ""
+        """Why the watch could not do its work the last time."""
+        self.unsure = False
+        """The tape may have missed something: the whole record is merged when nothing runs."""
         self.menu_told = ""
         """The menu between turns that was told of."""
         self._keepsakes = keepsakes
         self._saved = b""
         env = environment(config, adapter)
         self._env = env
-        self._where = Roots(home=Path(env.get("HOME", "/")), env=env)
+        self.where = Roots(home=Path(env.get("HOME", "/")), env=env)
         path = Path(keep.transcript) if keep.transcript else None
         self.tape = Tape(adapter, path, keep.cursor)
         self._located_at = 0.0
@@ -333,7 +346,7 @@ class Session:
             return False
         keep = self.keep
         assert keep.native_id is not None
-        found = self.adapter.locate(keep.native_id, self._where, keep.cwd or self.config.cwd)
+        found = self.adapter.locate(keep.native_id, self.where, keep.cwd or self.config.cwd)
         if found is not None:
             self.tape.path = found
             keep.transcript = str(found)
@@ -473,7 +486,7 @@ class Session:
         """What the CLI's own status file says: (busy | idle, native session)."""
         if self.keep.pane is None:
             return None
-        return self.adapter.status(self.keep.pane.pid, self._where)
+        return self.adapter.status(self.keep.pane.pid, self.where)
 
     async def signs(self) -> list[Sign]:
         """What the transcript says since last time, what is pending first."""
@@ -500,13 +513,13 @@ class Session:
         if now < self._located_at + LOCATE_SECONDS:
             return
         self._located_at = now
-        found = self.adapter.locate(keep.native_id, self._where, keep.cwd or self.config.cwd)
+        found = self.adapter.locate(keep.native_id, self.where, keep.cwd or self.config.cwd)
         if found is not None and found != self.tape.path:
             self.tape.path = found
             keep.transcript = str(found)
 
     async def _sessions(self, since: float) -> list[str]:
-        found = self.adapter.sessions_since(self._where, self.config.cwd, since)
+        found = self.adapter.sessions_since(self.where, self.config.cwd, since)
         return [one.native_id for one in found]
 
     async def harvest(self, key: str) -> SessionBound | str | None:
@@ -515,7 +528,7 @@ class Session:
         Returns what to journal, or a sentence if two could be ours, or None while there is none.
         """
         keep = self.keep
-        found = self.adapter.sessions_since(self._where, self.config.cwd, keep.launched_at - 1.0)
+        found = self.adapter.sessions_since(self.where, self.config.cwd, keep.launched_at - 1.0)
         candidates = [one for one in found if one.native_id not in keep.chain]
         if not candidates:
             return None
@@ -573,6 +586,13 @@ class Session:
     def done_with(self, sign: Sign) -> None:
         """The consequences of a row are journaled."""
         remember(self.keep.known_rows, sign.native_id)
+
+    def merged(self, identities: Sequence[str]) -> None:
+        """History holds these rows: the tape needs not add them again."""
+        known = set(self.keep.known_rows)
+        for identity in identities[-KNOWN_ROWS_MAX:]:
+            if identity not in known:
+                remember(self.keep.known_rows, identity)
 
     def pasted(self, text: str) -> None:
         """A text was pasted into this pane: it may be cleared away by whoever comes next."""

@@ -283,6 +283,8 @@ class TerminalView(msgspec.Struct, frozen=True, kw_only=True):
     turn_id: str | None = None
     idle_since: str | None = None
     taken_over_by: str | None = None
+    trouble: str | None = None
+    """Why what the CLI wrote between turns could not be read or stored just now."""
     exit: str | None = None
     memory_bytes: int | None = None
     interrupted: bool | None = None
