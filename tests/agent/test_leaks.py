@@ -6,10 +6,11 @@ import pytest
 
 from tests.agent.test_rounds import Counted
 from tests.agent.world import PlayedModel, World, call, kinds, results, run
+from turnkeeper.agent.definition import Policies
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import LEAKED
 from turnkeeper.conversation.parts import Text
-from turnkeeper.port.runner import Answered, FailedWith
+from turnkeeper.port.runner import Answered, FailedWith, Needs
 
 LEAK = 'Reading.\n<invoke name="read">\n<parameter name="name">a</parameter>\n</invoke>'
 STALL_KIND = "stall"
@@ -139,5 +140,81 @@ def test_a_leak_and_then_a_failure_is_the_failure() -> None:
         outcome = await world.turn().carry_out(world.runner)
         assert isinstance(outcome, FailedWith)
         assert outcome.failure == WRONG_KEY
+
+    run(main())
+
+
+def healing(*steps: object, tools: object, **policies: object) -> World:
+    return World(*steps, tools=tools, policies=Policies(heal_leaks=True, **policies))  # type: ignore[arg-type]
+
+
+WHOLE = 'I will.\n<tool_call>\n{"name": "write", "arguments": {"line": "a"}}\n</tool_call>'
+
+
+def test_a_leaked_call_that_fits_is_made_into_a_real_one() -> None:
+    async def main() -> None:
+        counted = Counted()
+        world = healing(WHOLE, "done", tools=counted.tools)
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert counted.ran == [("write", {"line": "a"})]
+        assert len(world.model.calls) == 2, "it was not sampled again"
+        leaked, healed = [m for m in turn.history() if m.role == "assistant"][:2]
+        assert (leaked.text, leaked.standing, leaked.replay, leaked.display) == (WHOLE, LEAKED, False, True)
+        assert (healed.text, healed.standing, healed.replay) == ("I will.", "complete", True)
+        assert b"tool_call>" not in world.model.calls[-1].body
+        assert [b.code for b in turn.bodies(ev.Noticed)] == ["leak_healed"]
+        assert [b.usage.output_tokens for b in turn.bodies(ev.RoundFinished)] == [10, 10], "priced once each"
+        assert turn.bodies(ev.RoundFailed) == []
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        WHOLE.replace("write", "no_such_tool"),
+        WHOLE.replace('"line": "a"', '"line": 7, "more": 1'),
+        WHOLE.replace('"a"', '"a'),
+        WHOLE + "\nThere you are.",
+        WHOLE.removesuffix("</tool_call>"),
+        WHOLE + WHOLE.replace("I will.", "").replace("write", "no_such_tool"),
+    ],
+    ids=["no such tool", "wrong arguments", "broken", "words after it", "cut", "one of two"],
+)
+def test_a_leaked_call_that_does_not_fit_is_sampled_again_as_ever(leak: str) -> None:
+    async def main() -> None:
+        counted = Counted()
+        world = healing(leak, "done", tools=counted.tools)
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert counted.ran == []
+        assert len(turn.bodies(ev.AttemptSuperseded)) == 1
+        assert turn.history()[-1].text == "done"
+
+    run(main())
+
+
+def test_a_healed_call_asks_for_a_yes_and_is_not_repeated_like_any_other() -> None:
+    async def main() -> None:
+        counted = Counted()
+        asking = healing(WHOLE, tools=counted.tools, ask=("write",))
+        outcome = await asking.turn().carry_out(asking.runner)
+        assert isinstance(outcome, Needs)
+        assert counted.ran == []
+        world = healing(WHOLE, WHOLE, "done", tools=counted.tools)
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert counted.ran == [("write", {"line": "a"})]
+
+    run(main())
+
+
+def test_nothing_is_healed_unless_it_is_asked_for() -> None:
+    async def main() -> None:
+        counted = Counted()
+        world = World(WHOLE, "done", tools=counted.tools)
+        await world.turn().carry_out(world.runner)
+        assert counted.ran == []
 
     run(main())

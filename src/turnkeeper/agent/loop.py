@@ -33,15 +33,17 @@ from turnkeeper.agent.stream import RoundStream, Streamed, ask_quietly
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import ASSISTANT, ERRORED, INTERRUPTED, LEAKED, NOTICE, USER, Message
-from turnkeeper.conversation.parts import Text
+from turnkeeper.conversation.parts import Text, ToolCall
 from turnkeeper.conversation.turns import Failure, Usage
 from turnkeeper.failpoint import failpoint
 from turnkeeper.history.feed import FeedOptions, build_feed, find_expired
+from turnkeeper.history.leak_calls import fit_to_schema, read_leaked_calls
 from turnkeeper.history.shape import SUMMARY
 from turnkeeper.port.provider import ModelCall, Provider, ProviderFailed, Reply
 from turnkeeper.port.runner import Answered, FailedWith, Offer, Outcome, TurnPort
 from turnkeeper.settings import Settings
 from turnkeeper.tool import Tool, ToolSource
+from turnkeeper.tool.contract import ArgumentsInvalid
 
 
 class ModelRunner(Agent):
@@ -300,6 +302,10 @@ class ModelTurn(Attempt):
             return await self._failed(
                 msgspec.structs.replace(streamed, reply=None, failure=failure, partial=message)
             )
+        healed = self._heal(message, streamed, number)
+        if healed is not None:
+            message, streamed = healed, msgspec.structs.replace(streamed, leak=None)
+            calls = calls_of(message)
         if streamed.leak is not None and so_far.leaks_in_round < self.agent.settings.leak_resamples_max:
             self._set_aside(message, streamed, number)
             return None
@@ -344,12 +350,41 @@ class ModelTurn(Attempt):
             await run_calls(journal, jobs, self.agent.settings, self.stop)
         return self.wait_for_person()
 
-    def _set_aside(self, message: Message, streamed: Streamed, number: int) -> None:
-        """Set an answer with leaked markup aside for another sample of the same context (seed 004).
+    def _heal(self, message: Message, streamed: Streamed, number: int) -> Message | None:
+        """The answer with real calls in the place of its leaked ones, if the agent wants that and all of them fit.
 
-        It stays visible and is priced; it is never fed, never the turn's answer, and no cause of a resume.
+        All or nothing: each call names a tool that the agent has, and its arguments fit that tool's schema. What
+        the model wrote is kept for the eye and set aside. What is dangerous asks for a yes like any other call.
         """
-        assert streamed.leak is not None
+        leak = streamed.leak
+        if leak is None or not self.agent.definition.policies.heal_leaks:
+            return None
+        text = "".join([part.text for part in message.parts if type(part) is Text])
+        found: list[ToolCall] = []
+        for leaked in read_leaked_calls(text, leak):
+            tool = self.tools.get(leaked.name)
+            if tool is None:
+                return None
+            arguments = fit_to_schema(leaked, tool.schema)
+            try:
+                tool.check(arguments)
+            except ArgumentsInvalid:
+                return None
+            found.append(ToolCall(id=self.turn.ids.make("call"), name=leaked.name, arguments=arguments))
+        if not found:
+            return None
+        self._keep_leaked(message, number, "healed")
+        names = [call.name for call in found]
+        self.journal.add(
+            ev.Noticed("leak_healed", texts.leak_healed(names), {"dialect": leak.dialect, "tools": names})
+        )
+        before = text[: leak.start].rstrip()
+        kept = [part for part in message.parts if type(part) is not Text]
+        said = [Text(before)] if before else []
+        return msgspec.structs.replace(message, parts=(*kept, *said, *found), stop_reason="tool_use")
+
+    def _keep_leaked(self, message: Message, number: int, why: str) -> None:
+        """Keep an answer with leaked markup for the eye: set aside, never fed."""
         leaked = self.journal.message(
             ASSISTANT,
             *message.parts,
@@ -361,15 +396,23 @@ class ModelTurn(Attempt):
             error=texts.leaked(),
             origin=message.origin or self._provider().origin,
         )
+        self.journal.add(
+            ev.MessageAppended(leaked),
+            ev.AttemptSuperseded(leaked.message_id, why, round=number),
+            ev.MessageMarked(leaked.message_id, standing=LEAKED, replay=False, why=why),
+        )
+
+    def _set_aside(self, message: Message, streamed: Streamed, number: int) -> None:
+        """Set an answer with leaked markup aside for another sample of the same context (seed 004).
+
+        It stays visible and is priced; it is never fed, never the turn's answer, and no cause of a resume.
+        """
+        assert streamed.leak is not None
         failure = Failure(
             kind="leaked", retryable=False, sentence=texts.leaked(), detail=streamed.leak.dialect
         )
-        self.journal.add(
-            ev.MessageAppended(leaked),
-            ev.AttemptSuperseded(leaked.message_id, "leaked_markup", round=number),
-            ev.MessageMarked(leaked.message_id, standing=LEAKED, replay=False, why="leaked_markup"),
-            ev.RoundFailed(number, failure, streamed.usage, self._price(streamed.usage)),
-        )
+        self._keep_leaked(message, number, "leaked_markup")
+        self.journal.add(ev.RoundFailed(number, failure, streamed.usage, self._price(streamed.usage)))
 
     async def _failed(self, streamed: Streamed) -> Outcome | None:
         """Journal a failed model call, and find out whether another one follows."""

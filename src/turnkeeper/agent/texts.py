@@ -203,6 +203,13 @@ def leak_kept() -> str:
     return "Every sample of this answer had a tool call leaked into its text; the last one is kept as it is."
 
 
+def leak_healed(names: list[str]) -> str:
+    """Leaked calls were made into real ones."""
+    return (
+        f"A call of {', '.join(names)} had leaked into the text of this answer; it was made into a real one."
+    )
+
+
 def no_output() -> str:
     """A tool of the agent's own gave nothing."""
     return "(the tool returned nothing)"
