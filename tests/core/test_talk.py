@@ -179,3 +179,30 @@ def test_whatever_the_pieces_the_screen_holds_the_whole_answer(
 
     # A line end in two bytes may be cut between them; then its first half is shown as a sign.
     assert bare(shown).replace("␍", "") == bare(printable(text)).replace("␍", "")
+
+
+APPROVAL = {
+    "approval_id": "p_1.1.0",
+    "call_id": "c",
+    "name": "drop",
+    "arguments": {"n": "\x1b[2J"},
+    "expires_at": 0.0,
+}
+
+
+def test_questions_are_numbered_for_good_and_go_when_they_are_answered() -> None:
+    story = Story()
+    first = story.tell("TurnParked", {"needs": {"kind": "approval", "approvals": [APPROVAL, APPROVAL]}}, "t1")
+    assert [line[:4] for line in first] == ["? 1.", "? 2."]
+    assert "\x1b" not in "".join(first)
+    wait = {"server": "jira", "person": "ann", "calls": [{"name": "jira__act"}], "expires_at": 1.0}
+    (second,) = story.tell("TurnParked", {"needs": {"kind": "auth", "connects": [wait]}}, "t2")
+    assert second.startswith("? 3. jira needs you to sign in; jira__act waits")
+    assert second.endswith("/connect 3 or /no 3")
+    assert "3 wait for you" in story.talk.status()
+    story.tell("TurnContinued", {"place": 1, "decision": {}}, "t1")
+    assert [ask.number for ask in story.talk.asks] == [3]
+    story.tell("TurnFailed", {"failure": {"sentence": "x"}}, "t2")
+    assert story.talk.asks == []
+    (third,) = story.tell("TurnParked", {"needs": {"sentence": "Did it happen?", "choices": ["yes"]}}, "t3")
+    assert third == "? 4. Did it happen? · /choose 4 yes|give_up"

@@ -168,6 +168,24 @@ def _sign_in_card(wait: dict[str, Any], at: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _waits_for(turn: Turn) -> list[dict[str, Any]]:
+    """Who must do what before a parked turn goes on: `{who, what, until}`."""
+    needs: Any = turn.needs or {}
+    found = [
+        {
+            "who": one.get("who") or turn.user_id,
+            "what": f"approval of {one.get('name')}",
+            "until": iso(one.get("expires_at")),
+        }
+        for one in needs.get("approvals", ())
+    ]
+    found += [
+        {"who": one["person"], "what": f"sign-in at {one['server']}", "until": iso(one["expires_at"])}
+        for one in waits_for(turn)
+    ]
+    return found or [{"who": turn.user_id, "what": str(needs.get("kind", "decision")), "until": None}]
+
+
 class Keeper:
     """A store, its lanes and its agents, ready for use. Make one with `Keeper.open`."""
 
@@ -1204,7 +1222,7 @@ class Keeper:
         stuck: list[dict[str, Any]] = []
         for turn in turns:
             since = turn.started_at if turn.state is TurnState.RUNNING else turn.created_at
-            row = {
+            row: dict[str, Any] = {
                 "turn_id": turn.turn_id,
                 "conversation_id": turn.conversation_id,
                 "agent": turn.agent,
@@ -1212,6 +1230,8 @@ class Keeper:
                 "seconds": round(now - (since or now), 1),
                 "needs": turn.needs,
             }
+            if turn.state is TurnState.PARKED:
+                row["waits_for"] = _waits_for(turn)
             rows[str(turn.state)].append(row)
             lease_over = turn.lease_until is not None and turn.lease_until < now
             if turn.state is TurnState.RUNNING and turn.parent is None and lease_over:

@@ -26,6 +26,7 @@ VERB_MODULES = (
     "serve",
     "chat",
     "turns",
+    "consent",
     "operating",
     "config",
     "feed",

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
+from turnkeeper.cli.asks import Ask
 from turnkeeper.cli.client import Client, Frame
 from turnkeeper.cli.lines import message_lines, short
 from turnkeeper.cli.safe import printable
@@ -37,6 +38,10 @@ HELP = """/stop            stop what runs and pause the queue (also Ctrl-C)
 /now N           let number N steer the running turn
 /steer TEXT      say something to the running turn
 /interrupt TEXT  stop what runs and say this instead
+/asks            show what waits for you
+/yes N, /no N    approve or deny question N (/no to a sign-in: do not sign in)
+/choose N WORD   answer question N in one of the ways that it offers
+/connect N       the address to open in a browser to sign in
 /retry           try the failed turn again
 /quit            leave (also Ctrl-D); what runs goes on
 //TEXT           say something that begins with a slash"""
@@ -99,6 +104,7 @@ class Room:
         if page["next"] is not None:
             lines.append("…")
         lines += [line for line in map(message_lines, page["messages"]) if line is not None]
+        lines += [ask.line() for ask in self.talk.asks]
         return lines
 
     def take(self, frame: Frame) -> list[str]:
@@ -132,6 +138,11 @@ class Room:
             "/now": lambda rest: self.of_queue(rest, "send-now", {"mode": "steer"}),
             "/steer": lambda rest: self.say(rest, key, "steer"),
             "/interrupt": lambda rest: self.say(rest, key, "interrupt"),
+            "/asks": lambda rest: self.list_asks(),
+            "/yes": lambda rest: self.decide(rest, yes=True),
+            "/no": lambda rest: self.decide(rest, yes=False),
+            "/choose": lambda rest: self.choose(*rest.partition(" ")[::2]),
+            "/connect": self.connect,
             "/retry": lambda rest: self.retry(),
         }
         if command in known:
@@ -175,6 +186,50 @@ class Room:
             return [f"(there is no number {printable(number) or '?'} in the queue)"]
         self.client.post(at("turns", by_number[number], verb), body)
         return []
+
+    # -- what waits for a person
+
+    def list_asks(self) -> list[str]:
+        """The open questions."""
+        return [ask.line() for ask in self.talk.asks] or ["(nothing waits for you here)"]
+
+    def _asked(self, number: str) -> Ask | None:
+        """The question of that number; without one, the only question there is."""
+        if not number and len(self.talk.asks) == 1:
+            return self.talk.asks[0]
+        return next((ask for ask in self.talk.asks if str(ask.number) == number), None)
+
+    def decide(self, number: str, *, yes: bool) -> list[str]:
+        """Approve or deny; for a sign-in, say that there will be none. The server says if it is too late."""
+        ask = self._asked(number)
+        if ask is None:
+            return [f"(there is no question {printable(number) or 'to answer'}: /asks lists them)"]
+        if ask.kind == "approval":
+            self.client.post(at("approvals", ask.approval_id), {"decision": "approve" if yes else "deny"})
+            return []
+        if ask.kind == "auth":
+            if yes:
+                return self.connect(str(ask.number))
+            self.client.post(at("connections", ask.server, "refuse"))
+            return []
+        return [f"(question {ask.number} is answered with {ask.line().rpartition(' · ')[2]})"]
+
+    def choose(self, number: str, choice: str) -> list[str]:
+        """Answer a question that offers choices."""
+        ask = self._asked(number)
+        if ask is None or ask.kind != "choice":
+            return ["(there is no such question: /asks lists them)"]
+        self.client.post(at("turns", ask.turn_id, "decide"), {"choice": choice.strip()})
+        return []
+
+    def connect(self, number: str) -> list[str]:
+        """The address of a sign-in; by the number of its question, or the name of the server."""
+        ask = self._asked(number)
+        server = number if ask is None else ask.server
+        if not server:
+            return ["(there is no sign-in to do: /asks lists what waits)"]
+        told = self.client.post(at("connections", server))
+        return [f"open in a browser: {printable(told['url'])}"]
 
     def retry(self) -> list[str]:
         """Try the newest failed turn again."""

@@ -43,6 +43,7 @@ def register(app: typer.Typer) -> None:
     )
     token.command("create", epilog="Example: turnkeeper token create --user ann --scopes read,write")(create)
     token.command("revoke", epilog="Example: turnkeeper token revoke k_01jd7m9q3w5v8x2c4b6n1m0k9h")(revoke)
+    token.command("rotate-key", epilog="Example: turnkeeper token rotate-key")(rotate_key)
     token.command("link", epilog="Example: turnkeeper token link")(link)
     app.add_typer(token, name="token")
 
@@ -71,7 +72,15 @@ def status(url: Url = None, token: Token = None, data: Data = None, as_json: AsJ
 def _row(value: Any) -> str:
     if not isinstance(value, dict):
         return printable(str(value))
-    return ", ".join(f"{name} {printable(str(each))}" for name, each in value.items() if each is not None)
+    shown = {name: each for name, each in value.items() if each is not None}
+    waits: list[dict[str, Any]] = shown.pop("waits_for", [])
+    if waits:
+        del shown["needs"]
+    said = [f"{name} {printable(str(each))}" for name, each in shown.items()]
+    for one in waits:
+        until = f" until {printable(one['until'])}" if one["until"] else ""
+        said.append(f"waits for {printable(one['who'])}: {printable(one['what'])}{until}")
+    return ", ".join(said)
 
 
 # --- export and backup
@@ -212,6 +221,20 @@ def revoke(
         client.delete(at("tokens", token_id))
     if as_json:
         put({"token_id": token_id, "revoked": True})
+
+
+def rotate_key(url: Url = None, token: Token = None, data: Data = None, as_json: AsJson = False) -> None:
+    """Put a new key in use for the sign-ins that lie sealed in the store; older keys open what they sealed."""
+    client = beside(url, token, data)
+    keys = (
+        asyncio.run(_in_store(data or usual_data(), lambda keeper: keeper.vault.rotate()))
+        if client is None
+        else client.post("/v1/vault/rotate")["keys"]
+    )
+    if as_json:
+        put({"keys": keys})
+    else:
+        print(f"a new key is in use; {keys} are kept")
 
 
 def link(url: Url = None, token: Token = None, data: Data = None, as_json: AsJson = False) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from turnkeeper.cli.asks import Ask, read_asks
 from turnkeeper.cli.client import Frame
 from turnkeeper.cli.lines import TICKS, event_line, message_lines, short, words
 from turnkeeper.cli.safe import printable
@@ -55,7 +56,11 @@ class Talk:
     queue: dict[str, Waiting] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
     """turn_id -> how it ended, for those that ended while we looked."""
+    asks: list[Ask] = field(default_factory=list)
+    """Questions of this conversation that wait for a person."""
     _answering: Answering | None = None
+    _asked: int = 0
+    """The number of the newest question: an answer to a number never meets another question."""
 
     # -- what is shown in place
 
@@ -75,6 +80,8 @@ class Talk:
         parts = []
         if self.running is not None:
             parts.append(f"{TICKS.get(self.receipt, '')} {printable(self.receipt)}, working (Ctrl-C stops)")
+        if self.asks:
+            parts.append(f"{len(self.asks)} wait for you: /asks")
         if self.paused is not None:
             parts.append(f"queue paused ({printable(self.paused)}): /resume")
         parts += [f"{number}. {short(text)[:40]}" for number, _, text in self.waiting()[:3]]
@@ -92,6 +99,9 @@ class Talk:
             turn["turn_id"]: Waiting(place=number, text=turn.get("text") or "")
             for number, turn in enumerate(snapshot["queue"], 1 - len(snapshot["queue"]))
         }
+        self.asks = []
+        for turn in snapshot.get("parked", ()):
+            self._ask(turn["turn_id"], turn.get("needs") or {})
         self._answering = None
         self.running = None
         running = snapshot["running"]
@@ -116,12 +126,25 @@ class Talk:
             return self._message(event["body"]["message"])
         if kind in QUIET:
             return []
+        if kind == "TurnParked":
+            asked = self._ask(event["turn_id"], event["body"]["needs"])
+            return [*self._break(), *[ask.line() for ask in asked]]
         line = event_line(event)
         return [] if line is None else [*self._break(), f"({line})"]
+
+    def _ask(self, turn_id: str, needs: Mapping[str, Any]) -> list[Ask]:
+        """Keep the questions of a parked turn."""
+        self.asks = [ask for ask in self.asks if ask.turn_id != turn_id]
+        asked = read_asks(turn_id, needs, self._asked + 1)
+        self.asks += asked
+        self._asked += len(asked)
+        return asked
 
     def _note(self, kind: str, event: Mapping[str, Any]) -> None:
         """Keep queue, running turn, receipt and pause as the event says."""
         body, turn_id = event["body"], event["turn_id"]
+        if kind in {"TurnContinued", "TurnStarted", *END_WORDS}:
+            self.asks = [ask for ask in self.asks if ask.turn_id != turn_id]
         if kind == "Submitted" and not body.get("parent"):
             text = words(body["request"]["parts"])
             self.queue[turn_id] = Waiting(place=body.get("place") or event["seq"], text=text)

@@ -130,7 +130,7 @@ def wait_for_end(
             continue
         if event["kind"] == "MessageAppended":
             message = event["body"]["message"]
-            if message["role"] == "assistant" and message.get("display", True):
+            if message["role"] == "assistant" and message.get("replay", True):
                 answer = (
                     words([part for part in message.get("parts", ()) if part["type"] == "text"]) or answer
                 )

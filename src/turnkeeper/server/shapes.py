@@ -108,6 +108,12 @@ class SignInMade(msgspec.Struct, frozen=True, kw_only=True):
     expires_seconds: float
 
 
+class VaultView(msgspec.Struct, frozen=True, kw_only=True):
+    """How many keys are kept; the newest seals."""
+
+    keys: int
+
+
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """Who is signed in."""
 

@@ -20,6 +20,7 @@ from turnkeeper.server.shapes import (
     StatusView,
     TokenBody,
     TokenMade,
+    VaultView,
 )
 
 BACKUP_CHUNK_BYTES = 1 << 20
@@ -71,6 +72,10 @@ async def make_token(call: Call) -> Answer:
 async def revoke_token(call: Call) -> Answer:
     await call.keeper.revoke_token(call.values["token_id"])
     return Reply(status=204)
+
+
+async def rotate_vault(call: Call) -> Answer:
+    return reply(VaultView(keys=await call.keeper.vault.rotate()))
 
 
 async def make_sign_in(call: Call) -> Answer:
@@ -171,6 +176,16 @@ OPERATIONS = (
         right=Right.ADMIN,
         status=204,
         tag="access",
+    ),
+    Operation(
+        method="POST",
+        path="/v1/vault/rotate",
+        name="rotateVault",
+        summary="Put a new key in use for the sign-ins that lie sealed; older keys open what they sealed.",
+        handler=rotate_vault,
+        right=Right.ADMIN,
+        answer=VaultView,
+        tag="operating",
     ),
     Operation(
         method="POST",
