@@ -1,5 +1,8 @@
 // The HTTP interface as the page uses it. Every answer that is no success becomes a Problem with a sentence.
 
+import { signal } from "@preact/signals";
+import { w } from "./words";
+
 export type Receipt = { state: "queued" | "accepted" | "confirmed" | "uncertain" | "failed"; evidence: unknown };
 
 export type Turn = {
@@ -15,7 +18,11 @@ export type Turn = {
   failure: { kind: string; retryable: boolean; sentence: string } | null;
   needs: Record<string, unknown> | null;
   parent: string | null;
+  resend_of: string | null;
+  started_at: string | null;
+  ended_at: string | null;
   text: string | null;
+  key: string | null;
   parts: { type: string; text?: string; attachment_id?: string; name?: string }[] | null;
 };
 
@@ -28,10 +35,14 @@ export type Step = {
   is_error?: boolean;
   synthetic?: boolean;
   disposition?: string;
+  effect?: string;
+  seconds?: number;
   cut?: boolean;
 };
 
-export type FilePart = { attachment_id: string; name?: string; media_type?: string; size_bytes?: number };
+export type FilePart = { attachment_id: string; name?: string; media_type?: string; size_bytes?: number; transcript?: string | null };
+
+export type Agent = { name: string; runner: string; provider: string; model: string };
 
 export type Row = {
   key: string;
@@ -95,6 +106,9 @@ export type Approval = {
 
 export type Accepted = { turn_id: string; outcome: "started" | "queued" | "steered"; position: number | null };
 
+/** How far the server's clock is ahead of this device's, in milliseconds; for countdowns, never for order. */
+export const clockOffset = signal(0);
+
 export class Problem extends Error {
   constructor(
     readonly status: number,
@@ -126,20 +140,22 @@ export async function call<T>(method: string, path: string, body?: unknown, head
       signal: AbortSignal.timeout(within_ms),
     });
   } catch {
-    throw new Problem(0, "offline", "The server cannot be reached. What you wrote is kept.", true);
+    throw new Problem(0, "offline", w.ask.offline, true);
   }
+  const at = Date.parse(answer.headers.get("date") ?? "");
+  if (at && Math.abs(at - Date.now() - clockOffset.value) > 2000) clockOffset.value = at - Date.now();
   if (answer.ok) {
     try {
       return (await answer.json()) as T;
     } catch {
-      throw new Problem(0, "broken", "The server's answer did not arrive whole.", true);
+      throw new Problem(0, "broken", w.ask.broken, true);
     }
   }
   const problem = (await answer.json().catch(() => ({}))) as Record<string, unknown>;
   throw new Problem(
     answer.status,
     String(problem.code ?? "error"),
-    String(problem.detail ?? problem.title ?? `The server answered ${answer.status}.`),
+    String(problem.detail ?? problem.title ?? w.ask.status(answer.status)),
     Boolean(problem.retryable),
   );
 }
@@ -156,7 +172,7 @@ export async function upload(file: File): Promise<FilePart> {
   });
   if (!answer.ok) {
     const problem = (await answer.json().catch(() => ({}))) as Record<string, unknown>;
-    throw new Problem(answer.status, "upload", String(problem.detail ?? "The file could not be stored."), false);
+    throw new Problem(answer.status, "upload", String(problem.detail ?? w.ask.upload), false);
   }
   return (await answer.json()) as FilePart;
 }

@@ -4,6 +4,7 @@
 import { batch } from "@preact/signals";
 import type { FilePart } from "./api";
 import { chosen, draft, files, problem } from "./signals";
+import { w } from "./words";
 
 type Draft = { text: string; files: FilePart[]; key?: string; of?: string };
 
@@ -37,7 +38,7 @@ function store(conversation_id: string | null, kept: Draft): void {
     unstored.delete(at);
   } catch {
     if (kept.text || kept.files.length) {
-      if (!unstored.size) problem.value = "This browser's storage is full: the draft is kept only until the page is closed.";
+      if (!unstored.size) problem.value = w.storageFull;
       unstored.set(at, kept);
     } else unstored.delete(at);
   }

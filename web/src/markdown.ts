@@ -2,6 +2,7 @@
 
 import DOMPurify from "dompurify";
 import { marked } from "marked";
+import { w } from "./words";
 
 const MARKS: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 
@@ -25,7 +26,7 @@ purifier.addHook("afterSanitizeAttributes", (node) => {
     if (!source.startsWith("/v1/")) {
       const words = document.createElement("span");
       words.className = "blocked-image";
-      words.textContent = `[picture not loaded: ${node.getAttribute("alt") || source.slice(0, 60)}]`;
+      words.textContent = w.pictureBlocked(node.getAttribute("alt") || source.slice(0, 60));
       node.replaceWith(words);
     }
   }

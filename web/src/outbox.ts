@@ -6,7 +6,9 @@ import { batch } from "@preact/signals";
 import { get, post, Problem } from "./api";
 import type { Accepted, Conversation, FilePart, Row, Turn } from "./api";
 import { giveBack, keepDraft, keyOfDraft, moveDraft } from "./draft";
+import { keyOf } from "./rows";
 import * as s from "./signals";
+import { w } from "./words";
 import { loadConversations, open, openMade, soon } from "./timeline";
 
 const PLACE = "turnkeeper.sent";
@@ -37,10 +39,8 @@ function write(list: Sent[]): void {
 const note = (one: Sent) => write([...stored().filter((other) => other.key !== one.key), one]);
 const forget = (key: string) => write(stored().filter((other) => other.key !== key));
 
-const rowKey = (key: string) => `s-${key}`;
-
 function change(key: string, more: Partial<Row> | null): void {
-  const wanted = rowKey(key);
+  const wanted = keyOf(key);
   s.sending.value = s.sending.value.flatMap((row) => (row.key !== wanted ? [row] : more ? [{ ...row, ...more }] : []));
 }
 
@@ -61,18 +61,22 @@ export function send(how: s.Mode = s.mode.value): void {
 }
 
 /** A cancelled or failed message again, as a new submission that names the old one. */
-export function resend(turn: Turn): void {
+export function resend(row: Row, turn: Turn): void {
   const parts = turn.parts ?? [];
-  const text = parts.map((part) => (part.type === "text" ? (part.text ?? "") : "")).join("");
-  const files = parts.filter((part) => part.type === "attachment") as FilePart[];
+  const text = parts.length ? parts.map((part) => (part.type === "text" ? (part.text ?? "") : "")).join("") : (row.text ?? "");
+  const files = parts.length ? (parts.filter((part) => part.type === "attachment") as FilePart[]) : (row.attachments ?? []);
   deliver({ key: s.fresh(), into: turn.conversation_id, text, files, how: "queue", of: turn.turn_id, at: Date.now() });
 }
 
 /** Draw it and start its request. Nothing here waits for another message. */
 function deliver(one: Sent): void {
   note(one);
-  const row: Row = { key: rowKey(one.key), kind: "sending", text: one.text, attachments: one.files, into: one.into, how: one.how };
+  const row: Row = { key: keyOf(one.key), kind: "sending", text: one.text, attachments: one.files, into: one.into, how: one.how };
   s.sending.value = [...s.sending.value.filter((other) => other.key !== row.key), row];
+  batch(() => {
+    s.sentCount.value += 1;
+    s.atEnd.value = true;
+  });
   void attempt(one, 0);
 }
 
@@ -80,7 +84,7 @@ let making: Promise<string> | null = null;
 
 /** The conversation that the first message of a new page makes; the messages after it go there too. */
 function made(): Promise<string> {
-  making ??= make(s.agents.value[0] ?? "demo").finally(() => (making = null));
+  making ??= make(s.agents.value[0]?.name ?? "demo").finally(() => (making = null));
   return making;
 }
 
@@ -102,7 +106,7 @@ async function make(agent: string): Promise<string> {
 
 export async function newConversation(agent?: string): Promise<void> {
   await s.act(async () => {
-    const found = await post<Conversation>("/v1/conversations", { agent: agent ?? s.agents.value[0] ?? "demo" });
+    const found = await post<Conversation>("/v1/conversations", { agent: agent ?? s.agents.value[0]?.name ?? "demo" });
     await loadConversations();
     await open(found.conversation_id);
   });
@@ -122,10 +126,7 @@ async function attempt(one: Sent, failures: number): Promise<void> {
       ANSWER_MS,
     );
     forget(one.key);
-    batch(() => {
-      s.names.set(accepted.turn_id, rowKey(one.key));
-      change(one.key, { turn_id: accepted.turn_id, problem: undefined, again: undefined });
-    });
+    change(one.key, { turn_id: accepted.turn_id, problem: undefined, again: undefined });
     soon(one.into);
   } catch (error) {
     if (error instanceof Problem && error.unknown) tryAgain(one, failures);
@@ -134,11 +135,11 @@ async function attempt(one: Sent, failures: number): Promise<void> {
 }
 
 function tryAgain(one: Sent, failures: number): void {
-  if (!s.sending.value.some((row) => row.key === rowKey(one.key))) return;
+  if (!s.sending.value.some((row) => row.key === keyOf(one.key))) return;
   change(one.key, { again: failures + 1 });
   window.setTimeout(
     () => {
-      if (s.sending.value.some((row) => row.key === rowKey(one.key))) void attempt(one, failures + 1);
+      if (s.sending.value.some((row) => row.key === keyOf(one.key))) void attempt(one, failures + 1);
     },
     AGAIN_MS[Math.min(failures, AGAIN_MS.length - 1)],
   );
@@ -170,7 +171,7 @@ export function resendUnheard(row: Row): void {
 export function dropUnheard(row: Row, edit: boolean): void {
   const one = sentOf(row);
   if (edit && !giveBack(one.into, one.text, one.files, one.key)) {
-    s.problem.value = "The composer is not empty: send or clear what it holds first.";
+    s.problem.value = w.composerTaken;
     return;
   }
   forget(one.key);
@@ -189,8 +190,8 @@ export async function takeUp(): Promise<void> {
     }
     if (Date.now() - one.at < YOUNG_MS) deliver(one);
     else {
-      const row: Row = { key: rowKey(one.key), kind: "sending", text: one.text, attachments: one.files, into: one.into, how: one.how };
-      s.sending.value = [...s.sending.value, { ...row, problem: "The page was closed before the server answered." }];
+      const row: Row = { key: keyOf(one.key), kind: "sending", text: one.text, attachments: one.files, into: one.into, how: one.how };
+      s.sending.value = [...s.sending.value, { ...row, problem: w.pageClosed }];
     }
   }
 }

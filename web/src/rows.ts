@@ -1,6 +1,7 @@
 // Pure: how the rows on the screen come about. The server's order is kept as it is; nothing here sorts.
 
 import type { Row, Snapshot, Timeline } from "./api";
+import { w } from "./words";
 
 /** An older page goes before what is there; rows that both have are drawn once, as the newer page has them. */
 export function withOlder(older: Row[], rows: Row[]): Row[] {
@@ -19,26 +20,37 @@ export function withNewest(rows: Row[], newest: Timeline): { rows: Row[]; kept: 
 }
 
 /** What is drawn: history, then what is being written, then what waits, then what is being sent. */
-export function drawn(history: Row[], live: Row | null, sending: Row[], known: Set<string>): Row[] {
+export function drawn(history: Row[], live: Row | null, sending: Row[]): Row[] {
   const firstQueued = history.findIndex((row) => row.kind === "queued");
   const cut = firstQueued < 0 ? history.length : firstQueued;
-  const unheard = sending.filter((row) => !row.turn_id || !known.has(row.turn_id));
-  return [...history.slice(0, cut), ...(live ? [live] : []), ...history.slice(cut), ...unheard];
+  return named([...history.slice(0, cut), ...(live ? [live] : []), ...history.slice(cut), ...unheard(sending, history)]);
 }
+
+/** What was sent and does not stand among the server's rows, which name the key of each message. */
+export function unheard(sending: Row[], history: Row[]): Row[] {
+  const turns = new Set<string | undefined>();
+  const keys = new Set<string>();
+  for (const row of history) {
+    if (row.kind !== "user" && row.kind !== "queued") continue;
+    if (row.turn_id) turns.add(row.turn_id);
+    if (row.turn?.key) keys.add(keyOf(row.turn.key));
+  }
+  return sending.filter((row) => !keys.has(row.key) && !(row.turn_id && turns.has(row.turn_id)));
+}
+
+/** The row key of the message that was sent under `key`. */
+export const keyOf = (key: string) => `s-${key}`;
 
 /** One key for a message from its first to its last row, whether it is being sent, waits, or stands in history. */
-export function named(rows: Row[], names: Map<string, string>): Row[] {
+function named(rows: Row[]): Row[] {
   const given = new Set<string>();
   return rows.map((row) => {
-    if (!row.turn_id || (row.kind !== "user" && row.kind !== "queued" && row.kind !== "sending") || given.has(row.turn_id)) return row;
-    given.add(row.turn_id);
-    return { ...row, key: names.get(row.turn_id) ?? `t-${row.turn_id}` };
+    if (row.kind !== "user" && row.kind !== "queued") return row;
+    const key = row.turn?.key ? keyOf(row.turn.key) : row.turn_id ? `t-${row.turn_id}` : row.key;
+    if (given.has(key)) return row;
+    given.add(key);
+    return { ...row, key };
   });
-}
-
-/** Which turns the rows show already, as a sent message or in the queue. */
-export function turnsShown(rows: Row[]): Set<string> {
-  return new Set(rows.filter((row) => (row.kind === "user" || row.kind === "queued") && row.turn_id).map((row) => row.turn_id!));
 }
 
 /** The row of the answer that is being written, from a snapshot. */
@@ -72,26 +84,57 @@ export function withDelta(text: string, piece: string, offset: number | undefine
   return text.slice(0, offset) + piece;
 }
 
+export type Fate = { mark: string; words: string; tone: "" | "wait" | "good" | "bad" };
+
 /** A fate in words and a mark, for a person. */
-export function fate(row: Row): { mark: string; words: string; tone: "" | "wait" | "good" | "bad" } {
+export function fate(row: Row): Fate {
+  const say = w.fate;
   const turn = row.turn;
   if (row.kind === "sending") {
     if (row.problem) return { mark: "!", words: row.problem, tone: "bad" };
-    return { mark: "…", words: row.again ? "not heard of yet; asking again" : row.turn_id ? "stored" : "sending", tone: "wait" };
+    return { mark: "…", words: row.again ? say.askingAgain : row.turn_id ? say.stored : say.sending, tone: "wait" };
   }
   if (!turn) return { mark: "", words: "", tone: "" };
-  if (turn.state === "queued" && turn.parent) return { mark: "↪", words: "travels with the running turn", tone: "wait" };
-  if (turn.state === "queued") return { mark: "◷", words: `waiting, number ${turn.position ?? "–"}`, tone: "wait" };
-  if (turn.state === "parked") return { mark: "⏸", words: "waits for a person", tone: "wait" };
-  if (turn.state === "failed") return { mark: "!", words: turn.reason ?? "failed", tone: "bad" };
-  if (turn.state === "cancelled") return { mark: "⊘", words: turn.reason === "cancelled" ? "stopped" : (turn.reason ?? "stopped"), tone: "" };
   const receipt = turn.receipt.state;
-  if (receipt === "uncertain") return { mark: "?", words: "delivery uncertain", tone: "wait" };
-  if (turn.state === "settled" && turn.reason === "answered_by_previous_response") {
-    return { mark: "✓✓", words: "answered by the previous response", tone: "good" };
+  switch (turn.state) {
+    case "queued":
+      return turn.parent ? { mark: "↪", words: say.rides, tone: "wait" } : { mark: "◷", words: say.waits(turn.position), tone: "wait" };
+    case "parked":
+      return { mark: "⏸", words: say.person, tone: "wait" };
+    case "failed":
+      return { mark: "!", words: turn.reason ?? say.failed, tone: "bad" };
+    case "cancelled":
+      return { mark: "⊘", words: say.cancelled[turn.reason ?? ""] ?? say.stopped, tone: "" };
+    case "settled":
+      if (receipt === "uncertain") break;
+      if (turn.reason === "answered_by_previous_response") return { mark: "✓✓", words: say.byPrevious, tone: "good" };
+      if (turn.reason === "answered_with") return { mark: "✓✓", words: say.along, tone: "good" };
+      if (turn.reason === "answered_late") return { mark: "✓✓", words: say.late, tone: "good" };
+      return { mark: "✓✓", words: say.answered, tone: "good" };
   }
-  if (turn.state === "settled" && turn.reason === "answered_with") return { mark: "✓✓", words: "answered along with the turn", tone: "good" };
-  if (receipt === "confirmed") return { mark: "✓✓", words: turn.state === "running" ? "being answered" : "answered", tone: "good" };
-  if (receipt === "accepted") return { mark: "✓", words: "taken", tone: "good" };
-  return { mark: "·", words: turn.state, tone: "wait" };
+  if (receipt === "uncertain") return { mark: "?", words: say.uncertain, tone: "wait" };
+  if (receipt === "confirmed") return { mark: "✓✓", words: say.answering, tone: "good" };
+  if (receipt === "accepted") return { mark: "✓", words: say.taken, tone: "good" };
+  return { mark: "·", words: say.starting, tone: "wait" };
+}
+
+/** How many tool results a retry of this turn would keep: those that its rows show, and that are the tool's own. */
+export function keptResults(rows: Row[], turn_id: string): number {
+  return rows
+    .filter((row) => row.turn_id === turn_id && row.kind === "progress")
+    .flatMap((row) => row.steps ?? [])
+    .filter((step) => step.kind === "tool" && step.result !== undefined && !step.synthetic).length;
+}
+
+/** Before which waiting turn a turn must be put to stand at `place` (0: next); null: at the end. */
+export function beforeFor(queue: string[], moved: string, place: number): string | null {
+  return queue.filter((turn_id) => turn_id !== moved)[place] ?? null;
+}
+
+/** Seconds as a clock: 0:07, 12:30, 1:00:00. */
+export function clock(seconds: number): string {
+  const two = (number: number) => String(number).padStart(2, "0");
+  const hours = Math.floor(seconds / 3600);
+  const minutes = Math.floor(seconds / 60) % 60;
+  return `${hours ? `${hours}:${two(minutes)}` : minutes}:${two(seconds % 60)}`;
 }

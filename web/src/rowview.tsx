@@ -2,11 +2,16 @@
 
 import { Component } from "preact";
 import type { ComponentChildren } from "preact";
-import { useMemo } from "preact/hooks";
+import { lazy, Suspense } from "preact/compat";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { FilePart, Row, Step } from "./api";
 import { html } from "./markdown";
-import { fate } from "./rows";
-import { dropUnheard, panel, resend, resendUnheard, snapshot, turnAct } from "./state";
+import { fate, keptResults } from "./rows";
+import * as s from "./state";
+import { w } from "./words";
+
+const QueueActions = lazy(() => import("./queue"));
+const Change = lazy(() => import("./change"));
 
 class Boundary extends Component<{ children: ComponentChildren }, { broken: string | null }> {
   state = { broken: null as string | null };
@@ -14,18 +19,55 @@ class Boundary extends Component<{ children: ComponentChildren }, { broken: stri
     return { broken: error instanceof Error ? error.message : String(error) };
   }
   render() {
-    return this.state.broken ? (
-      <article class="row notice bad">This row could not be drawn ({this.state.broken}). It is stored and whole.</article>
-    ) : (
-      this.props.children
-    );
+    return this.state.broken ? <article class="row notice bad">{w.rowBroken(this.state.broken)}</article> : this.props.children;
   }
+}
+
+/** Put `text` on the clipboard, also where the page came over plain http. */
+async function copy(text: string): Promise<void> {
+  if (navigator.clipboard) await navigator.clipboard.writeText(text);
+  else {
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  s.spoken.value = w.copied;
 }
 
 function Markdown({ text }: { text: string }) {
   const made = useMemo(() => html(text), [text]);
-  if (!made) return <pre class="plain">{text}</pre>;
-  return <div class="markdown" dangerouslySetInnerHTML={{ __html: made }} />;
+  const place = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    for (const code of place.current?.querySelectorAll("pre > code") ?? []) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "copy hover";
+      button.textContent = w.copy;
+      button.title = w.copyCode;
+      // The code as it was written: the last line break is the renderer's.
+      button.onclick = () => void copy((code.textContent ?? "").replace(/\n$/, ""));
+      const pre = code.parentElement!;
+      pre.tabIndex = 0;
+      const around = document.createElement("div");
+      around.className = "code";
+      pre.replaceWith(around);
+      around.append(pre, button);
+    }
+  }, [made]);
+  if (!made) return <Plain text={text} />;
+  return <div ref={place} class="markdown" dir="auto" dangerouslySetInnerHTML={{ __html: made }} />;
+}
+
+/** Text as it is; it scrolls in its place, by keys too. */
+function Plain({ text, bad }: { text: string; bad?: boolean }) {
+  return (
+    <pre class={`plain ${bad ? "bad" : ""}`} tabIndex={0} dir="auto">
+      {text}
+    </pre>
+  );
 }
 
 function time(at?: string): string {
@@ -41,12 +83,18 @@ function Files({ files, conversation }: { files: FilePart[]; conversation: strin
     <ul class="files">
       {files.map((file) => {
         const address = `/v1/conversations/${conversation}/attachments/${file.attachment_id}`;
-        const picture = /^image\/(png|jpeg|gif|webp)$/.test(file.media_type ?? "");
+        const kind = file.media_type ?? "";
+        const picture = /^image\/(png|jpeg|gif|webp)$/.test(kind);
         return (
           <li key={file.attachment_id}>
-            <a href={address} target="_blank" rel="noopener">
-              {picture ? <img src={address} alt={file.name || "picture"} loading="lazy" /> : `📎 ${file.name || file.attachment_id}`}
-            </a>
+            {/^audio\//.test(kind) || /^recording.*\.(webm|ogg|m4a|wav)$/.test(file.name ?? "") ? (
+              <audio controls preload="none" src={address} aria-label={file.name || w.recording} />
+            ) : (
+              <a href={address} target="_blank" rel="noopener">
+                {picture ? <img src={address} alt={file.name || w.picture} loading="lazy" /> : `📎 ${file.name || file.attachment_id}`}
+              </a>
+            )}
+            {file.transcript && <p class="quiet transcript">{file.transcript}</p>}
           </li>
         );
       })}
@@ -54,9 +102,25 @@ function Files({ files, conversation }: { files: FilePart[]; conversation: strin
   );
 }
 
+function Tool({ step }: { step: Step }) {
+  const state = step.result === undefined ? w.running : step.synthetic ? w.noResult : step.is_error ? w.failed : w.done;
+  return (
+    <details>
+      <summary>
+        <code>{step.name}</code> <span class={step.is_error ? "bad" : "quiet"}>{state}</span>
+        {step.seconds !== undefined && <span class="quiet"> · {w.seconds(step.seconds)}</span>}
+        {step.effect && <span class={`effect ${step.effect}`}>{step.effect.replace("_", " ")}</span>}
+      </summary>
+      <Plain text={JSON.stringify(step.arguments ?? {}, null, 2)} />
+      {step.result !== undefined && <Plain text={step.result} bad={step.is_error} />}
+      {step.cut && <p class="quiet">{w.resultCut}</p>}
+    </details>
+  );
+}
+
 function Steps({ steps, open }: { steps: Step[]; open?: boolean }) {
   const calls = steps.filter((step) => step.kind === "tool").length;
-  const label = [calls ? `${calls} tool call${calls > 1 ? "s" : ""}` : "", steps.some((step) => step.kind === "thinking") ? "thinking" : ""].filter(Boolean).join(", ") || "work";
+  const label = [calls ? w.toolCalls(calls) : "", steps.some((step) => step.kind === "thinking") ? w.thinking : ""].filter(Boolean).join(", ") || w.work;
   return (
     <details class="steps" open={open}>
       <summary>{label}</summary>
@@ -64,19 +128,11 @@ function Steps({ steps, open }: { steps: Step[]; open?: boolean }) {
         {steps.map((step, index) => (
           <li key={index} class={`step ${step.kind}`}>
             {step.kind === "tool" ? (
-              <details>
-                <summary>
-                  <code>{step.name}</code>{" "}
-                  <span class={step.is_error ? "bad" : "quiet"}>
-                    {step.result === undefined ? "running" : step.synthetic ? "no result of its own" : step.is_error ? "failed" : "done"}
-                  </span>
-                </summary>
-                <pre class="plain">{JSON.stringify(step.arguments ?? {}, null, 2)}</pre>
-                {step.result !== undefined && <pre class={`plain ${step.is_error ? "bad" : ""}`}>{step.result}</pre>}
-                {step.cut && <p class="quiet">The result is longer; here it is cut.</p>}
-              </details>
+              <Tool step={step} />
             ) : (
-              <p class={step.kind === "thinking" ? "quiet" : ""}>{step.text}</p>
+              <p class={step.kind === "thinking" ? "quiet" : ""} dir="auto">
+                {step.text}
+              </p>
             )}
           </li>
         ))}
@@ -89,35 +145,41 @@ function Fate({ row }: { row: Row }) {
   const shown = fate(row);
   const turn = row.turn;
   if (!shown.words) return null;
+  const kept = turn?.state === "failed" ? keptResults(s.history.value, turn.turn_id) : 0;
   return (
     <footer class="fate">
       <button
         type="button"
         class={`mark ${shown.tone}`}
         disabled={!turn}
-        title="What is known of this message"
-        onClick={() => turn && (panel.value = { kind: "evidence", turn_id: turn.turn_id })}
+        title={w.fateTitle}
+        onClick={() => turn && (s.panel.value = { kind: "evidence", turn_id: turn.turn_id })}
       >
         <span aria-hidden="true">{shown.mark}</span> {shown.words}
       </button>
-      <span class="quiet">{time(row.at)}</span>
+      <time class="quiet" dateTime={row.at}>
+        {time(row.at)}
+      </time>
       {turn?.state === "failed" && (
-        <button type="button" onClick={() => void turnAct(turn, "retry")} title="Same turn, next attempt. What its tools did is kept; nothing is paid twice.">
-          Retry
-        </button>
+        <>
+          <button type="button" onClick={() => void s.turnAct(turn, "retry")} title={w.retryTitle}>
+            {w.retry}
+          </button>
+          {kept > 0 && <span class="quiet">{w.retryKeeps(kept)}</span>}
+        </>
       )}
       {(turn?.state === "cancelled" || turn?.state === "failed") && (
-        <button type="button" onClick={() => resend(turn)}>
-          Resend
+        <button type="button" onClick={() => s.resend(row, turn)} title={w.resendTitle}>
+          {w.resend}
         </button>
       )}
       {row.kind === "sending" && (row.problem || (row.again ?? 0) > 1) && (
         <>
-          <button type="button" onClick={() => resendUnheard(row)}>
-            Resend
+          <button type="button" onClick={() => s.resendUnheard(row)}>
+            {w.resend}
           </button>
-          <button type="button" onClick={() => dropUnheard(row, true)}>
-            Edit
+          <button type="button" onClick={() => s.dropUnheard(row, true)}>
+            {w.edit}
           </button>
         </>
       )}
@@ -125,105 +187,105 @@ function Fate({ row }: { row: Row }) {
   );
 }
 
-function QueueActions({ row }: { row: Row }) {
-  const turn = row.turn;
-  if (!turn || turn.state !== "queued") return null;
-  const queue = snapshot.value?.queue ?? [];
-  const at = queue.findIndex((one) => one.turn_id === turn.turn_id);
-  const before = queue[at - 1];
-  const afterNext = queue[at + 2];
-  const running = Boolean(snapshot.value?.running);
-  return (
-    <div class="actions" role="group" aria-label="This waiting message">
-      <button type="button" disabled={!before} onClick={() => before && void turnAct(turn, "move", { before: before.turn_id })}>
-        Up
-      </button>
-      <button type="button" disabled={at < 0 || at >= queue.length - 1} onClick={() => void turnAct(turn, "move", { before: afterNext?.turn_id ?? null })}>
-        Down
-      </button>
-      {running && (
-        <button type="button" onClick={() => void turnAct(turn, "send-now", { mode: "steer" })} title="Give it to the running turn">
-          Steer
-        </button>
-      )}
-      <button type="button" onClick={() => void turnAct(turn, "send-now", { mode: "interrupt" })} title="Stop what runs and send this">
-        Send now
-      </button>
-      <button
-        type="button"
-        onClick={() => {
-          const text = prompt("Change the waiting message", turn.text ?? "");
-          if (text !== null && text.trim()) void turnAct(turn, "edit", { text });
-        }}
-      >
-        Edit
-      </button>
-      <button type="button" class="bad" onClick={() => void turnAct(turn, "cancel", { queue: "continue" })}>
-        Cancel
-      </button>
-    </div>
-  );
-}
+let dragged: Row | null = null;
 
-function copy(text: string): void {
-  void navigator.clipboard.writeText(text);
+/** What a waiting row does when it is dragged, or moved by Alt and the arrow keys. */
+function moving(row: Row) {
+  const turn = row.turn;
+  if (row.kind !== "queued" || !turn || turn.state !== "queued") return {};
+  return {
+    draggable: s.editing.value !== turn.turn_id,
+    onDragStart: (event: DragEvent) => {
+      dragged = row;
+      event.dataTransfer?.setData("text/plain", row.text ?? "");
+    },
+    onDragOver: (event: DragEvent) => {
+      if (dragged) event.preventDefault();
+    },
+    onDrop: (event: DragEvent) => {
+      const moved = dragged?.turn;
+      dragged = null;
+      if (!moved || moved.turn_id === turn.turn_id) return;
+      event.preventDefault();
+      void s.moveTo(moved, s.queue.value.indexOf(turn.turn_id));
+    },
+    onKeyDown: (event: KeyboardEvent) => {
+      if (!event.altKey || (event.key !== "ArrowUp" && event.key !== "ArrowDown") || event.target !== event.currentTarget) return;
+      event.preventDefault();
+      event.stopPropagation();
+      void s.moveTo(turn, s.queue.value.indexOf(turn.turn_id) + (event.key === "ArrowUp" ? -1 : 1));
+    },
+  };
 }
 
 function Body({ row, conversation }: { row: Row; conversation: string }) {
   const text = row.text ?? "";
+  const marks = { tabIndex: 0, "data-kind": row.kind, "data-turn": row.turn_id, "data-key": row.key };
   switch (row.kind) {
     case "user":
     case "queued":
     case "sending":
       return (
-        <article class={`row user ${row.kind}`} tabIndex={0} aria-label={`You: ${text.slice(0, 80)}`}>
-          <div class="bubble">
-            <Files files={row.attachments ?? []} conversation={conversation} />
-            {text && <Markdown text={text} />}
-            {row.provenance === "native" && <p class="quiet">typed in the terminal</p>}
-          </div>
+        <article class={`row user ${row.kind}`} {...marks} {...moving(row)} data-state={row.turn?.state ?? "sending"} aria-label={w.you(text.slice(0, 80))}>
+          {/* The editor stays when the message is taken meanwhile: what was written in it is not lost. */}
+          {row.turn && s.editing.value === row.turn_id ? (
+            <Suspense fallback={null}><Change row={row} /></Suspense>
+          ) : (
+            <div class="bubble">
+              <Files files={row.attachments ?? []} conversation={conversation} />
+              {text && <Markdown text={text} />}
+              {row.provenance === "native" && <p class="quiet">{w.inTerminal}</p>}
+            </div>
+          )}
           <Fate row={row} />
-          <QueueActions row={row} />
+          {row.kind === "queued" && (
+            <Suspense fallback={<div class="actions" />}>
+              <QueueActions row={row} />
+            </Suspense>
+          )}
         </article>
       );
     case "progress":
       return (
-        <article class="row progress" tabIndex={0} aria-label="What was done on the way">
+        <article class="row progress" {...marks} aria-label={w.onTheWay}>
           <Steps steps={row.steps ?? []} />
         </article>
       );
     case "aside":
       return (
-        <article class="row aside" tabIndex={0}>
+        <article class="row aside" {...marks}>
           <details>
             <summary>
-              {row.standing === "superseded" || row.standing === "leaked" ? "An attempt that was set aside" : "An answer that was not finished"} ({row.standing})
+              {w.aside(row.standing ?? "")} <span class="quiet">({w.asideWhy[row.standing ?? ""] ?? row.standing})</span>
             </summary>
-            {text ? <Markdown text={text} /> : <p class="quiet">no words</p>}
+            {Boolean(row.steps?.length) && <Steps steps={row.steps ?? []} />}
+            {text ? <Markdown text={text} /> : <p class="quiet">{w.noWords}</p>}
           </details>
         </article>
       );
     case "notice":
       return (
-        <article class="row notice" tabIndex={0}>
+        <article class="row notice" {...marks}>
           {text}
         </article>
       );
     case "live":
       return (
-        <article class="row answer live" tabIndex={0} aria-busy="true">
+        <article class="row answer live" {...marks} aria-busy="true" aria-label={w.writing}>
           {Boolean(row.steps?.length) && <Steps steps={row.steps ?? []} open />}
-          {text ? <Markdown text={text} /> : <p class="quiet working">working</p>}
+          {text ? <Markdown text={text} /> : <p class="quiet working">{w.working}</p>}
         </article>
       );
     default:
       return (
-        <article class="row answer" tabIndex={0} aria-label={`Answer: ${text.slice(0, 80)}`}>
+        <article class="row answer" {...marks} aria-label={w.answer(text.slice(0, 80))}>
           <Markdown text={text} />
           <footer class="fate">
-            <span class="quiet">{time(row.at)}</span>
-            <button type="button" class="hover" onClick={() => copy(text)}>
-              Copy
+            <time class="quiet" dateTime={row.at}>
+              {time(row.at)}
+            </time>
+            <button type="button" class="hover" onClick={() => void copy(text)}>
+              {w.copy}
             </button>
           </footer>
         </article>

@@ -1,16 +1,20 @@
 // What the page knows, as signals that the components read; and how what goes wrong is said.
 
 import { computed, signal } from "@preact/signals";
-import { Problem } from "./api";
-import type { Approval, Conversation, FilePart, Row, Snapshot } from "./api";
-import { drawn, named, turnsShown } from "./rows";
+import { clockOffset, Problem } from "./api";
+import type { Agent, Approval, Conversation, FilePart, Row, Snapshot } from "./api";
+import { drawn } from "./rows";
+
+export { clockOffset };
 
 export type Mode = "queue" | "steer" | "interrupt";
 
-export type Panel = null | { kind: "evidence"; turn_id: string } | { kind: "feed" } | { kind: "keys" };
+export type Panel = null | { kind: "evidence"; turn_id: string } | { kind: "feed" } | { kind: "keys" } | { kind: "terminal" };
 
 export const conversations = signal<Conversation[]>([]);
-export const agents = signal<string[]>([]);
+export const agents = signal<Agent[]>([]);
+/** Conversation -> the newest seq that was on the screen here. */
+export const seen = signal<Record<string, number>>({});
 export const search = signal("");
 export const showArchived = signal(false);
 export const chosen = signal<string | null>(null);
@@ -33,21 +37,34 @@ export const mode = signal<Mode>("queue");
 export const panel = signal<Panel>(null);
 export const sidebar = signal(false);
 export const loading = signal(false);
+export const uploading = signal(0);
+/** Seconds of the recording that runs. */
+export const recording = signal<number | null>(null);
+/** Whether the newest row is in view. */
+export const atEnd = signal(true);
+/** How many messages this page has sent: each brings the end into view. */
+export const sentCount = signal(0);
+/** Said to who cannot see: what a key or a click just did. */
+export const spoken = signal("");
+/** The waiting message that is being changed. */
+export const editing = signal<string | null>(null);
 
-/** Under which key a turn was first drawn by this page. */
-export const names = new Map<string, string>();
+/** The journal's seq that the rows are drawn as of. */
+export const drawnSeq = signal(-1);
 
 export const rows = computed(() =>
-  named(
-    drawn(
-      history.value,
-      live.value,
-      sending.value.filter((row) => row.into === chosen.value),
-      turnsShown(history.value),
-    ),
-    names,
+  drawn(
+    history.value,
+    live.value,
+    sending.value.filter((row) => row.into === chosen.value),
   ),
 );
+/** What waits, in its order, as it is drawn. */
+export const queue = computed(() => history.value.filter((row) => row.kind === "queued").map((row) => row.turn_id!));
+export const agent = computed(() => {
+  const name = snapshot.value?.agent;
+  return agents.value.find((one) => one.name === name) ?? null;
+});
 export const waiting = computed(() => approvals.value.filter((one) => one.conversation_id === chosen.value));
 
 export function say(error: unknown): void {

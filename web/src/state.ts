@@ -1,11 +1,13 @@
 // The acts of a person, apart from sending (outbox) and opening (timeline). Components import this file alone.
 
-import { call, get, post, upload } from "./api";
-import type { Approval, Conversation, Snapshot, Turn } from "./api";
-import { addFiles, restoreDraft } from "./draft";
+import { call, get, post, Problem, upload } from "./api";
+import type { Agent, Approval, Conversation, Row, Snapshot, Turn } from "./api";
+import { addFiles, giveBack, restoreDraft } from "./draft";
 import { takeUp } from "./outbox";
+import { beforeFor } from "./rows";
 import * as s from "./signals";
-import { close, loadApprovals, loadConversations, open, soon } from "./timeline";
+import { beginList, close, loadApprovals, loadConversations, open, soon } from "./timeline";
+import { w } from "./words";
 
 export * from "./signals";
 export { keepDraft } from "./draft";
@@ -17,17 +19,48 @@ export async function begin(): Promise<void> {
   restoreDraft();
   const wanted = location.hash.slice(1);
   const known = s.quietly(async () => {
-    s.agents.value = (await get<{ agents: { name: string }[] }>("/v1/agents")).agents.map((agent) => agent.name);
+    s.agents.value = (await get<{ agents: Agent[] }>("/v1/agents")).agents;
   });
   await s.act(loadConversations);
   const first = s.conversations.value.find((one) => one.conversation_id === wanted) ?? s.conversations.value[0];
   if (first && s.chosen.value === null && s.sending.value.length === 0) await open(first.conversation_id);
+  beginList();
   await Promise.all([known, s.quietly(loadApprovals), s.quietly(takeUp)]);
 }
 
 export const turnAct = (turn: Turn, what: string, body: unknown = {}) =>
   s.act(async () => {
     await post(`/v1/turns/${turn.turn_id}/${what}`, body);
+    soon(turn.conversation_id);
+  });
+
+/** Put a waiting message at `place` (0: next to run). */
+export async function moveTo(turn: Turn, place: number): Promise<void> {
+  const last = s.queue.value.length - 1;
+  const wanted = Math.max(0, Math.min(place, last));
+  if (s.queue.value.indexOf(turn.turn_id) === wanted) return;
+  await turnAct(turn, "move", { before: beforeFor(s.queue.value, turn.turn_id, wanted) });
+  s.spoken.value = w.moved(wanted + 1);
+}
+
+/** Change a waiting message. If it was taken meanwhile, the changed words are not lost: they are in the composer. */
+export async function edit(turn: Turn, text: string): Promise<void> {
+  s.editing.value = null;
+  try {
+    await post(`/v1/turns/${turn.turn_id}/edit`, { text });
+    s.problem.value = null;
+  } catch (error) {
+    s.say(error);
+    if (giveBack(turn.conversation_id, text, [], s.fresh()) && error instanceof Problem && error.status === 409) s.problem.value = w.tooLate;
+  }
+  soon(turn.conversation_id);
+}
+
+/** Take a waiting message back. Its words and files return to an empty composer. */
+export const takeBack = (row: Row, turn: Turn) =>
+  s.act(async () => {
+    await post(`/v1/turns/${turn.turn_id}/cancel`, { queue: "continue" });
+    giveBack(turn.conversation_id, row.text ?? "", row.attachments ?? [], s.fresh());
     soon(turn.conversation_id);
   });
 
@@ -41,7 +74,10 @@ export const laneAct = (what: "pause" | "resume") =>
 export const stop = () =>
   s.act(async () => {
     const turn = s.snapshot.value?.running?.turn;
-    if (turn) await post(`/v1/turns/${turn.turn_id}/cancel`, { queue: "pause" });
+    if (!turn) return;
+    await post(`/v1/turns/${turn.turn_id}/cancel`, { queue: "pause" });
+    s.spoken.value = w.stoppedSaid;
+    soon(turn.conversation_id);
   });
 
 export const decide = (approval: Approval, decision: "approve" | "deny") =>
@@ -97,6 +133,11 @@ export const bringBack = () =>
 export const attach = (list: Iterable<File>) =>
   s.act(async () => {
     const into = s.chosen.value;
-    addFiles(into, await Promise.all([...list].map(upload)));
+    s.uploading.value += 1;
+    try {
+      addFiles(into, await Promise.all([...list].map(upload)));
+    } finally {
+      s.uploading.value -= 1;
+    }
   });
 

@@ -7,8 +7,9 @@ import { get, Problem } from "./api";
 import type { Conversation, Snapshot, Timeline } from "./api";
 import { keepDraft, restoreDraft } from "./draft";
 import { follow, type Heard } from "./follow";
-import { liveRow, turnsShown, unlessAnswered, withDelta, withNewest, withOlder } from "./rows";
+import { liveRow, unheard, unlessAnswered, withDelta, withNewest, withOlder } from "./rows";
 import * as s from "./signals";
+import { w } from "./words";
 
 const REFRESH_MS = 60;
 const TRY_AGAIN_MS = [1000, 2000, 4000, 8000];
@@ -18,7 +19,6 @@ let wanted = false;
 let working = false;
 let failures = 0;
 let timer = 0;
-let drawnSeq = -1;
 let epoch = "";
 
 /** Open a conversation. Opening the one that is open only brings it up to date. */
@@ -60,7 +60,7 @@ function leave(): void {
   timer = 0;
   wanted = false;
   failures = 0;
-  drawnSeq = -1;
+  s.drawnSeq.value = -1;
 }
 
 function begin(conversation_id: string): void {
@@ -72,6 +72,8 @@ function begin(conversation_id: string): void {
     s.snapshot.value = null;
     s.live.value = null;
     s.panel.value = null;
+    s.editing.value = null;
+    s.atEnd.value = true;
     s.loading.value = true;
   });
   location.hash = conversation_id;
@@ -89,7 +91,7 @@ async function fill(conversation_id: string): Promise<void> {
       s.history.value = page.rows;
       s.older.value = page.next;
       s.loading.value = false;
-      drawnSeq = page.as_of_seq;
+      s.drawnSeq.value = page.as_of_seq;
     });
     stopFollowing?.();
     stopFollowing = follow(conversation_id, page.as_of_seq, epoch, (what) => heard(conversation_id, what));
@@ -155,17 +157,17 @@ async function refresh(conversation_id: string): Promise<void> {
   const found = await get<Snapshot>(`/v1/conversations/${conversation_id}`);
   const page = await get<Timeline>(`/v1/conversations/${conversation_id}/timeline`);
   if (s.chosen.value !== conversation_id) return;
-  if (page.epoch === epoch && page.as_of_seq < drawnSeq) return;
+  if (page.epoch === epoch && page.as_of_seq < s.drawnSeq.value) return;
   epoch = page.epoch;
-  drawnSeq = page.as_of_seq;
   const newest = withNewest(s.history.value, page);
   batch(() => {
     s.history.value = newest.rows;
+    s.drawnSeq.value = page.as_of_seq;
     if (!newest.kept) s.older.value = page.next;
     s.snapshot.value = found;
     s.live.value = unlessAnswered(longer(liveRow(found.running), s.live.value), newest.rows);
-    const shown = turnsShown(newest.rows);
-    s.sending.value = s.sending.value.filter((row) => !row.turn_id || !shown.has(row.turn_id));
+    const elsewhere = s.sending.value.filter((row) => row.into !== conversation_id);
+    s.sending.value = [...elsewhere, ...unheard(s.sending.value.filter((row) => row.into === conversation_id), newest.rows)];
   });
 }
 
@@ -207,8 +209,6 @@ function heard(conversation_id: string, what: Heard): void {
   }
   if (["TurnParked", "TurnContinued", "ApprovalDecided", "ApprovalExpired", "TurnCancelled"].includes(what.name)) void s.quietly(loadApprovals);
   if (["Submitted", "TurnStarted", "TurnSettled", "TurnFailed", "TurnParked", "TurnCancelled", "ConversationRenamed"].includes(what.name)) void s.quietly(loadConversations);
-  if (what.name === "TurnSettled") notify("Done", titleOf(conversation_id));
-  if (what.name === "TurnParked") notify("Needs you", titleOf(conversation_id));
 }
 
 function written(conversation_id: string, delta: Extract<Heard, { kind: "delta" }>): void {
@@ -228,27 +228,86 @@ function written(conversation_id: string, delta: Extract<Heard, { kind: "delta" 
   s.live.value = thinking ? { ...now, steps: [{ kind: "thinking", text }] } : { ...now, text };
 }
 
-export async function loadConversations(): Promise<void> {
-  const found = await get<{ conversations: Conversation[] }>(`/v1/conversations?limit=200&archived=${s.showArchived.value}`);
-  s.conversations.value = found.conversations;
-}
-
 export async function loadApprovals(): Promise<void> {
   s.approvals.value = (await get<{ approvals: typeof s.approvals.value }>("/v1/approvals")).approvals;
 }
 
 export function titleOf(conversation_id: string | null): string {
-  return s.conversations.value.find((one) => one.conversation_id === conversation_id)?.title || "New conversation";
+  return s.conversations.value.find((one) => one.conversation_id === conversation_id)?.title || w.untitled;
 }
 
-function notify(what: string, title: string): void {
-  if (document.visibilityState === "hidden" && "Notification" in window && Notification.permission === "granted") {
-    new Notification(`${what}: ${title}`, { icon: "/static/icon.svg" });
+// --- the list: looked at every few seconds, so that it lives in every tab without a stream of its own
+
+const LIST_MS = 4000;
+const LIST_HIDDEN_MS = 15_000;
+const SEEN = "turnkeeper.seen";
+
+export async function loadConversations(): Promise<void> {
+  const found = await get<{ conversations: Conversation[] }>(`/v1/conversations?limit=200&archived=${s.showArchived.value}`);
+  const before = new Map(s.conversations.value.map((one) => [one.conversation_id, one]));
+  s.conversations.value = found.conversations;
+  for (const one of found.conversations) {
+    const was = before.get(one.conversation_id);
+    if (was && was.state !== one.state) changed(was, one);
   }
+  markSeen();
+}
+
+/** Only *done* (or failed) and *needs me* are worth a notification. */
+function changed(was: Conversation, now: Conversation): void {
+  const title = now.title || w.untitled;
+  if (now.state === "waiting") notify(w.notify.needs(title), now);
+  else if (now.state === "failed") notify(w.notify.failed(title), now);
+  else if (now.state === "idle" && (was.state === "running" || was.state === "queued")) notify(w.notify.done(title), now);
+}
+
+function notify(what: string, one: Conversation): void {
+  if (document.visibilityState !== "hidden" || !("Notification" in window) || Notification.permission !== "granted") return;
+  // The same tag from several tabs is one notification.
+  const shown = new Notification(what, { icon: "/static/icon.svg", tag: `${one.conversation_id}-${one.last_seq}` });
+  shown.onclick = () => {
+    window.focus();
+    void open(one.conversation_id);
+  };
+}
+
+/** What was looked at is read; kept in this browser. */
+function markSeen(): void {
+  const id = s.chosen.value;
+  const one = s.conversations.value.find((each) => each.conversation_id === id);
+  if (!one || document.visibilityState !== "visible" || (s.seen.value[one.conversation_id] ?? -1) >= one.last_seq) return;
+  s.seen.value = { ...s.seen.value, [one.conversation_id]: one.last_seq };
+  try {
+    localStorage.setItem(SEEN, JSON.stringify(s.seen.value));
+  } catch {
+    // Then what was read is known until the page is closed.
+  }
+}
+
+export function beginList(): void {
+  try {
+    s.seen.value = JSON.parse(localStorage.getItem(SEEN) ?? "{}") as Record<string, number>;
+  } catch {
+    s.seen.value = {};
+  }
+  s.chosen.subscribe(markSeen);
+  const look = () =>
+    window.setTimeout(
+      () => {
+        void s.quietly(loadConversations).then(() => s.quietly(loadApprovals)).then(look);
+      },
+      document.visibilityState === "visible" ? LIST_MS : LIST_HIDDEN_MS,
+    );
+  look();
 }
 
 document.addEventListener("visibilitychange", () => {
   if (document.visibilityState !== "visible") return;
   if (s.chosen.value) soon(s.chosen.value, 0);
   void s.quietly(loadConversations);
+});
+
+window.addEventListener("hashchange", () => {
+  const wanted = location.hash.slice(1);
+  if (wanted && wanted !== s.chosen.value) void open(wanted);
 });

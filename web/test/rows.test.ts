@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { drawn, fate, named, turnsShown, unlessAnswered, withDelta, withNewest, withOlder } from "../src/rows";
+import { drawn, fate, unlessAnswered, withDelta, withNewest, withOlder } from "../src/rows";
 import type { Row, Timeline, Turn } from "../src/api";
 
 const row = (key: string, seq?: number, kind: Row["kind"] = "user", turn_id?: string): Row => ({ key, kind, seq, turn_id });
@@ -33,23 +33,26 @@ test("a newest page that is everything replaces everything", () => {
   expect(withNewest([row("x", 1)], page([row("a", 5)], null)).rows.map((r) => r.key)).toEqual(["a"]);
 });
 
-test("a message has one key while it is sent, waits and stands in history", () => {
-  const names = new Map([["t1", "s-abc"]]);
-  const keys = (rows: Row[]) => named(rows, names).map((r) => r.key);
-  expect(keys([{ key: "s-abc", kind: "sending", turn_id: "t1" }])).toEqual(["s-abc"]);
-  expect(keys([row("q-t1", undefined, "queued", "t1")])).toEqual(["s-abc"]);
-  expect(keys([row("m7", 7, "user", "t1"), row("m8", 8, "answer", "t1")])).toEqual(["s-abc", "m8"]);
-  expect(keys([row("m1", 1, "user", "t9"), row("m2", 2, "user", "t9")])).toEqual(["t-t9", "m2"]);
-});
+const sent = (key: string, state: Turn["state"] = "queued") => ({ turn_id: `t-${key}`, state, key }) as Turn;
 
 test("what is written comes before the queue, what is sent last, and nothing twice", () => {
-  const history = [row("a", 1, "user", "t1"), row("q", undefined, "queued", "t2")];
+  const history: Row[] = [row("a", 1, "user", "t1"), { ...row("q", undefined, "queued", "t-2"), turn: sent("2") }];
   const sending: Row[] = [
-    { key: "s1", kind: "sending", turn_id: "t2" },
-    { key: "s2", kind: "sending" },
+    { key: "s-2", kind: "sending" },
+    { key: "s-3", kind: "sending" },
   ];
-  const keys = drawn(history, row("live", undefined, "live"), sending, turnsShown(history)).map((r) => r.key);
-  expect(keys).toEqual(["a", "live", "q", "s2"]);
+  const keys = drawn(history, row("live", undefined, "live"), sending).map((r) => r.key);
+  expect(keys).toEqual(["t-t1", "live", "s-2", "s-3"]);
+});
+
+test("a message has one key while it is sent, waits and stands in history", () => {
+  const keys = (history: Row[], sending: Row[] = []) => drawn(history, null, sending).map((r) => r.key);
+  const sending: Row[] = [{ key: "s-abc", kind: "sending" }];
+  expect(keys([], sending)).toEqual(["s-abc"]);
+  // The server's row came before the answer to the request.
+  expect(keys([{ ...row("q-t", undefined, "queued", "t-abc"), turn: sent("abc") }], sending)).toEqual(["s-abc"]);
+  expect(keys([{ ...row("m7", 7, "user", "t-abc"), turn: sent("abc", "running") }], sending)).toEqual(["s-abc"]);
+  expect(keys([row("m1", 1, "user", "t9"), row("m2", 2, "user", "t9")])).toEqual(["t-t9", "m2"]);
 });
 
 test("a repeated or late piece of live text changes nothing that is there", () => {

@@ -55,6 +55,8 @@ class TurnView(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     """The submitted words, where the view was asked to carry them (queue rows)."""
     parts: list[Json] | None = None
+    key: str | None = None
+    """The producer's own name for the submission, where the view carries its words."""
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,6 +223,7 @@ def turn_view(turn: Turn, *, position: int | None = None, submission: Submission
         resend_of=turn.resend_of,
         text=None if parts is None else "".join(p["text"] for p in parts if p["type"] == "text"),
         parts=parts,
+        key=None if submission is None else submission.key,
     )
 
 

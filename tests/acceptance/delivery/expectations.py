@@ -112,7 +112,7 @@ class Seen:
         labels = self.by_turn()
         rows = []
         for message in self.messages(conv):
-            label = labels.get(message["turn_id"], "?")
+            label = labels.get(message.get("turn_id"), "?")
             if message["role"] == "user":
                 rows.append(f"u:{label}")
             elif is_answer(message):
@@ -123,7 +123,9 @@ class Seen:
 
     def answers(self, label: str) -> list[str]:
         post = self.post(label)
-        return [text_of(m) for m in self.messages(post.conv) if m["turn_id"] == post.turn_id and is_answer(m)]
+        return [
+            text_of(m) for m in self.messages(post.conv) if m.get("turn_id") == post.turn_id and is_answer(m)
+        ]
 
 
 def is_answer(message: dict[str, Any]) -> bool:

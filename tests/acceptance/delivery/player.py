@@ -116,8 +116,9 @@ class Watcher:
 class Play:
     """One run of one case."""
 
-    def __init__(self, case: dict[str, Any], folder: Path) -> None:
+    def __init__(self, case: dict[str, Any], folder: Path, scale: float = SCALE) -> None:
         self.case = case
+        self.scale = scale
         self.folder = folder
         self.steps = list(steps_of(case))
         self.posted: dict[str, Posted] = {}
@@ -135,7 +136,7 @@ class Play:
         self._stream_tasks: dict[str, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[Any]] = []
         folder.mkdir(exist_ok=True)
-        agents = write_agents(case, folder, SCALE)
+        agents = write_agents(case, folder, scale)
         program = self._program()
         self.server = ServerProcess(
             folder / "data",
@@ -144,7 +145,7 @@ class Play:
             environment=self._environment(),
             **({"program": program} if program else {}),
         )
-        self.pace = Pace(SCALE)
+        self.pace = Pace(self.scale)
 
     # -- before the play
 
@@ -170,7 +171,7 @@ class Play:
                     seconds["lease_renew_seconds"] = step["lease_s"] / 3
             if step["do"] == "stop_server" and "grace_s" in step:
                 seconds["shutdown_grace_seconds"] = step["grace_s"]
-        return {name: round(value * SCALE, 3) for name, value in seconds.items()}
+        return {name: round(value * self.scale, 3) for name, value in seconds.items()}
 
     def _environment(self) -> dict[str, str]:
         environment = {"PYTHONPATH": str(PROGRAMS)}
@@ -228,7 +229,7 @@ class Play:
         if not starts_itself:
             await self.server.start()
             await self.conv("c1")
-        self.pace = Pace(SCALE)
+        self.pace = Pace(self.scale)
         for step in sorted(self.case["steps"], key=lambda step: step["at_s"]):
             await self.pace.at(step["at_s"])
             self.lag_s = max(self.lag_s, self.pace.now - step["at_s"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from html import escape
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Final
 
@@ -57,7 +58,7 @@ async def root(call: Call) -> Answer:
         return await _sign_in(call, secret)
     index = STATIC / "index.html"
     if await asyncio.to_thread(index.is_file):
-        return _file(index)
+        return await asyncio.to_thread(_file, call, index)
     return built_in("The server is running.")
 
 
@@ -91,18 +92,26 @@ async def static(call: Call) -> Answer:
     if not inside:
         raise NotFound(what="page")
     # The build names these files by their content, so a name never means other bytes.
-    return _file(wanted, kept=call.values["path"].startswith("assets/"))
+    return await asyncio.to_thread(_file, call, wanted, kept=call.values["path"].startswith("assets/"))
 
 
 def _is_file_inside(wanted: Path) -> bool:
     return wanted.resolve().is_relative_to(STATIC.resolve()) and wanted.is_file()
 
 
-def _file(path: Path, *, kept: bool = False) -> FileResponse:
+def _file(call: Call, path: Path, *, kept: bool = False) -> FileResponse:
+    """A file of the page; packed, where the build left it so and the browser takes it."""
     headers = {name.decode(): value.decode() for name, value in PAGE_HEADERS}
     if kept:
         headers["cache-control"] = "public, max-age=31536000, immutable"
-    return FileResponse(path, headers=headers)
+    media_type = guess_type(path.name)[0]
+    packed = path.with_name(path.name + ".gz")
+    if packed.is_file():
+        headers["vary"] = "accept-encoding"
+        if b"gzip" in call.headers.get(b"accept-encoding", b""):
+            headers["content-encoding"] = "gzip"
+            path = packed
+    return FileResponse(path, headers=headers, media_type=media_type)
 
 
 OPERATIONS = (

@@ -1,0 +1,60 @@
+// What waits for a person: an approval with its countdown, or a decision about a turn.
+
+import { useEffect, useState } from "preact/hooks";
+import type { Approval } from "./api";
+import { clock } from "./rows";
+import * as s from "./state";
+import { w } from "./words";
+
+/** Counts down to a time of the server's, by the server's clock: this device's may be hours off. */
+function Countdown({ until }: { until?: string }) {
+  const [now, set] = useState(Date.now());
+  useEffect(() => {
+    const timer = window.setInterval(() => set(Date.now()), 1000);
+    return () => window.clearInterval(timer);
+  }, []);
+  if (!until) return null;
+  const left = Math.max(0, Math.round((Date.parse(until) - (now + s.clockOffset.value)) / 1000));
+  return <span class="quiet">{left === 0 ? w.expired : w.left(clock(left))}</span>;
+}
+
+export default function Card({ one }: { one: Approval }) {
+  if (one.kind !== "approval") {
+    const choices = [...(one.choices ?? one.offers ?? []), "give_up"];
+    return (
+      <section class="card" aria-label={w.needsYou}>
+        <p>
+          <strong>{w.needsYou}</strong> {one.sentence}
+        </p>
+        <div class="actions">
+          {choices.map((choice) => (
+            <button key={choice} type="button" onClick={() => void s.choose(one, choice)}>
+              {w.choice(choice)}
+            </button>
+          ))}
+        </div>
+      </section>
+    );
+  }
+  return (
+    <section class="card" aria-label={w.approveQuestion(one.name ?? "")}>
+      <p>
+        <strong>
+          {w.run} <code>{one.name}</code>?
+        </strong>{" "}
+        <Countdown until={one.expires_at} />
+      </p>
+      <pre class="plain" tabIndex={0}>
+        {JSON.stringify(one.arguments, null, 2)}
+      </pre>
+      <div class="actions">
+        <button type="button" class="primary" onClick={() => void s.decide(one, "approve")}>
+          {w.approve}
+        </button>
+        <button type="button" onClick={() => void s.decide(one, "deny")}>
+          {w.deny}
+        </button>
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,91 @@
+// The rows on the screen: only those in view are mounted. It follows the newest row until a person scrolls away,
+// and older pages come in above without moving what is being read.
+
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { VList } from "virtua";
+import type { VListHandle } from "virtua";
+import { RowView } from "./rowview";
+import * as s from "./state";
+import { w } from "./words";
+
+const NEAR_TOP_PX = 600;
+const NEAR_END_PX = 40;
+
+export function Timeline() {
+  const list = useRef<VListHandle>(null);
+  const follow = useRef(true);
+  const rows = s.rows.value;
+  const first = rows[0]?.key ?? "";
+  const before = useRef({ first: "", count: 0 });
+  // Rows were put in front only if the row that was first is still there, further down.
+  const moved = before.current.first !== first && rows.some((row) => row.key === before.current.first);
+  const sent = s.sentCount.value;
+  useLayoutEffect(() => {
+    before.current = { first, count: rows.length };
+    if (follow.current && rows.length) list.current?.scrollToIndex(rows.length - 1, { align: "end" });
+  });
+  useEffect(() => {
+    // Who opens a conversation or sends something wants to see its end.
+    follow.current = true;
+    if (rows.length) list.current?.scrollToIndex(rows.length - 1, { align: "end" });
+  }, [s.chosen.value, sent]);
+  const byPerson = () => {
+    const handle = list.current;
+    if (!handle) return;
+    follow.current = handle.scrollOffset + handle.viewportSize >= handle.scrollSize - NEAR_END_PX;
+    s.atEnd.value = follow.current;
+  };
+  if (!s.chosen.value && rows.length === 0) {
+    return (
+      <div class="timeline blank">
+        <div class="welcome">
+          <p>{w.begin}</p>
+          <p class="quiet">{w.beginMore}</p>
+        </div>
+      </div>
+    );
+  }
+  if (rows.length === 0) return <div class="timeline blank">{s.loading.value ? <span class="working">{w.loading}</span> : w.nothingSaid}</div>;
+  return (
+    <div
+      class="timeline"
+      data-seq={s.drawnSeq.value}
+      role="feed"
+      aria-busy={Boolean(s.live.value)}
+      aria-label={w.messages}
+      onWheel={byPerson}
+      onTouchMove={byPerson}
+      onKeyUp={byPerson}
+      onPointerUp={byPerson}
+    >
+      <VList
+        ref={list as never}
+        shift={moved}
+        class="list"
+        onScroll={(offset: number) => {
+          if (offset < NEAR_TOP_PX && s.older.value !== null) void s.loadOlder();
+          if (!follow.current) byPerson();
+        }}
+      >
+        {rows.map((row) => (
+          <div key={row.key} class="slot">
+            <RowView row={row} conversation={s.chosen.value ?? ""} />
+          </div>
+        ))}
+      </VList>
+      {!s.atEnd.value && (
+        <button
+          type="button"
+          class="down"
+          onClick={() => {
+            follow.current = true;
+            s.atEnd.value = true;
+            list.current?.scrollToIndex(rows.length - 1, { align: "end" });
+          }}
+        >
+          {w.newest}
+        </button>
+      )}
+    </div>
+  );
+}
