@@ -38,6 +38,8 @@ def database_of(path: Path) -> Path | None:
     """The database of our own store at `path` (a data folder or the file itself), or None."""
     database = path / DATABASE_NAME if path.is_dir() else path
     try:
+        if not database.is_file():
+            return None  # a pipe would be waited for
         with database.open("rb") as file:
             head = file.read(72)
     except OSError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -84,7 +85,10 @@ def open_source(path: Path) -> Source:
     try:
         if path.is_dir():
             raise BadInput(f"{path} is a folder without a Turnkeeper store")
-        size = path.stat().st_size
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise BadInput(f"{path} is no regular file: a pipe or a device is not waited for")
+        size = status.st_size
         with path.open("rb") as file:
             head = file.read(16)
     except OSError as error:

@@ -7,6 +7,7 @@ impossible here: the table is what `--format`, `find` and the recovery of retain
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
@@ -108,11 +109,12 @@ def recognise(path: Path) -> str | None:
 def read_path(path: Path, *, name: str | None = None, session: str | None = None) -> Reading:
     """The transcript that a file or a folder holds. Raises Unreadable or FormatUnknown."""
     try:
-        folder = path.is_dir()
-        if not folder:
-            path.stat()
+        kind = path.stat().st_mode
     except OSError as error:
         raise Unreadable(path=path, why=reason(error)) from error
+    folder = stat.S_ISDIR(kind)
+    if not folder and not stat.S_ISREG(kind):
+        raise Unreadable(path=path, why="it is no regular file: a pipe or a device is not waited for")
     if folder:
         return _read_folder(path, name, session)
     found = name or recognise(path)
