@@ -126,6 +126,8 @@ class Settings(BaseSettings):
     """Most tool calls of one turn that run at the same time."""
     arguments_bytes_max: Bytes = 1_000_000
     """Most bytes of the arguments of one tool call."""
+    kept_messages_max: Budget = 100_000
+    """Most messages that an agent keeps in memory from one turn to the next, over all conversations."""
     draft_interval_seconds: Seconds = 0.5
     """The text of a running answer is journaled at least this often."""
     draft_bytes: Bytes = 4_000

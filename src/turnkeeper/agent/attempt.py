@@ -19,6 +19,7 @@ from turnkeeper.agent.calls import Job, StopAsked, run_calls
 from turnkeeper.agent.definition import AgentDefinition
 from turnkeeper.agent.entry import DO_NOT_CONNECT, enter, needs_approval
 from turnkeeper.agent.journal import TurnJournal
+from turnkeeper.agent.kept import Histories
 from turnkeeper.agent.ledger import BAD_ARGUMENTS, CLOSING, TOO_MANY, UNKNOWN_TOOL, find_earlier
 from turnkeeper.agent.plan import Again, Budgets, GiveUp, after_failure
 from turnkeeper.agent.reply import arguments_problem
@@ -60,6 +61,7 @@ class Agent:
         self.sources = tuple(sources)
         """Where more tools come from, for each person and at each time others."""
         self.settings = settings
+        self.histories = Histories(settings.kept_messages_max)
         self.judged: dict[str, int] = {}
         """Per conversation the seq up to which no confirmation can grow stale any more."""
 
@@ -121,7 +123,9 @@ class Attempt:
     def __init__(self, agent: Agent, turn: TurnPort) -> None:
         self.agent = agent
         self.turn = turn
-        self.journal = TurnJournal(turn, {name: tool.effect for name, tool in agent.tools.items()})
+        self.journal = TurnJournal(
+            turn, {name: tool.effect for name, tool in agent.tools.items()}, agent.histories
+        )
         self.tools: dict[str, Tool] = dict(agent.tools)
         """What the agent can do now."""
         self._missing: set[str] = set()
@@ -171,6 +175,7 @@ class Attempt:
             self.stop.cancel()
             self.let_go()
         self.journal.confirm()
+        self.journal.leave()
         return msgspec.structs.replace(outcome, bodies=(*self.journal.rest(), *outcome.bodies))
 
     # -- before the first round
@@ -231,13 +236,19 @@ class Attempt:
     def _expire_confirmations(self) -> None:
         """Journal once, for each dangerous confirmation that has grown stale, that it no longer acts (G11)."""
         journal, turn = self.journal, self.turn.offer.turn
-        expired = frozenset([m.message_id for m in journal.messages if m.standing == EXPIRED])
+        judged = self.agent.judged.get(turn.conversation_id, 0)
+        newer: list[Message] = []
+        for message in reversed(journal.messages):
+            if message.role == USER and 0 < message.seq <= judged:
+                break
+            newer.append(_as_sent(message, turn))
+        newer.reverse()
         found = find_stale_confirmations(
-            [_as_sent(message, turn) for message in journal.messages],
+            newer,
             self.turn.clock.now(),
             expiry_seconds=self.agent.settings.confirmation_expiry_seconds,
-            expired=expired,
-            after_seq=self.agent.judged.get(turn.conversation_id, 0),
+            expired=frozenset([m.message_id for m in newer if m.standing == EXPIRED]),
+            after_seq=judged,
         )
         for message_id, pattern in found:
             journal.add(ev.ConfirmationExpired(message_id, pattern))

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from turnkeeper.agent import texts
+from turnkeeper.agent.kept import Histories, KeptHistory
 from turnkeeper.agent.reply import call_ids
 from turnkeeper.agent.so_far import SIGN_IN, Call, TurnSoFar, read_turn, sign
 from turnkeeper.conversation import codec
@@ -32,8 +33,12 @@ replace = msgspec.structs.replace
 class TurnJournal:
     """Reads and writes the journal of one running turn."""
 
-    def __init__(self, turn: TurnPort, effects: Mapping[str, Effect]) -> None:
+    def __init__(self, turn: TurnPort, effects: Mapping[str, Effect], histories: Histories) -> None:
         self.turn = turn
+        self._histories = histories
+        self._read_at: int | None = None
+        """The seq up to which the store was read; None: what is known here is not worth keeping."""
+        self._read_count = 0
         self._effects = dict(effects)
         self._options = FeedOptions(effects=self._effects)
         self._builder = FeedBuilder(options=self._options)
@@ -57,13 +62,38 @@ class TurnJournal:
 
     async def load(self) -> None:
         """Read what the journal says."""
-        self.so_far = read_turn(await self.turn.turn_events())
+        events = await self.turn.turn_events()
+        self.so_far = read_turn(events)
         for call in self.so_far.calls.values():
             # A secret of this turn is journaled as its token; the model repeats the call with the secret.
             shown = self.revealed(call.call.arguments)
             if shown is not call.call.arguments:
                 call.signature = sign(call.call.name, shown)
-        self._read(await self.turn.messages())
+        kept = self._histories.take(self.turn.offer.turn.conversation_id)
+        since = None if kept is None else await self.turn.messages_since(kept.seq)
+        if kept is not None and since is not None and kept.grow(since):
+            self.messages = kept.messages
+            self._builder = kept.builder
+            self._call_ids = kept.call_ids
+            self._options = replace(self._options, compaction=kept.compaction)
+            self._builder.set_options(self._options)
+        else:
+            self._read(await self.turn.messages())
+        self._read_at = events[-1].seq if events else None
+        self._read_count = len(self.messages)
+
+    def leave(self) -> None:
+        """Leave what is known of the conversation to its next turn."""
+        if self._read_at is not None:
+            kept = KeptHistory(
+                seq=self._read_at,
+                base=self._read_count,
+                messages=self.messages,
+                builder=self._builder,
+                compaction=self._options.compaction,
+                call_ids=self._call_ids,
+            )
+            self._histories.give(self.turn.offer.turn.conversation_id, kept)
 
     def _read(self, messages: Sequence[Message]) -> None:
         self.messages = list(messages)
@@ -149,6 +179,7 @@ class TurnJournal:
         await self.record()
         await self.turn.take(rider)
         self._read(await self.turn.messages())
+        self._read_at = None
         self.so_far.answer = None
 
     def confirm(self) -> None:

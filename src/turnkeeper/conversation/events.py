@@ -431,6 +431,16 @@ class Noticed(Body, frozen=True):
     facts: dict[str, Json] | None = None
 
 
+REACH_BACK = (
+    MessageMarked,
+    ConfirmationExpired,
+    HistoryReconciled,
+    HistoryCompacted,
+    AttemptSuperseded,
+    Unknown,
+)
+"""Events after which what stood in history before them may read differently. Who keeps a history reads it anew."""
+
 KINDS: dict[str, type[Body]] = {cls.__name__: cls for cls in Body.__subclasses__()}
 
 

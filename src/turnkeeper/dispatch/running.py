@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from turnkeeper.conversation.events import (
+    REACH_BACK,
     AttemptSuperseded,
     Body,
     Draft,
@@ -26,6 +27,9 @@ from turnkeeper.lane import inputs
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.runner import Offer, Rider
 from turnkeeper.port.store import Fence
+
+SINCE_EVENTS_MAX = 2_000
+"""Events since the last reading beyond which the whole history is read instead."""
 
 if TYPE_CHECKING:
     from turnkeeper.dispatch.dispatcher import Dispatcher
@@ -124,6 +128,15 @@ class RunningTurn:
     async def messages(self) -> Sequence[Message]:
         """The conversation's messages as of now."""
         return await self._dispatcher.store.messages_after(self.conversation_id)
+
+    async def messages_since(self, seq: int) -> Sequence[Message] | None:
+        """The messages after `seq`; None if something since then reached back behind it."""
+        store = self._dispatcher.store
+        events = await store.events(self.conversation_id, after=seq, limit=SINCE_EVENTS_MAX)
+        if len(events) == SINCE_EVENTS_MAX or any(isinstance(event.body, REACH_BACK) for event in events):
+            return None
+        messages = await store.messages_after(self.conversation_id, after=seq)
+        return None if any(message.after is not None for message in messages) else messages
 
     async def ledger(self) -> Sequence[ToolCallRow]:
         """The effect ledger of this turn."""

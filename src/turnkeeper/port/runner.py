@@ -118,6 +118,14 @@ class TurnPort(Protocol):
         """The conversation's messages as of now, ascending by seq, this turn's own among them."""
         ...
 
+    async def messages_since(self, seq: int) -> Sequence[Message] | None:
+        """The messages after `seq`, in order; None if something since then changed what stood before.
+
+        That is: a message was marked or expired, rows were placed, a summary was made, or so much happened that
+        it is better to read the whole.
+        """
+        ...
+
     async def ledger(self) -> Sequence[ToolCallRow]:
         """The effect ledger of this turn, over all its attempts."""
         ...

@@ -16,7 +16,7 @@ import msgspec
 
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
-from turnkeeper.conversation.events import Body, Event
+from turnkeeper.conversation.events import REACH_BACK, Body, Event
 from turnkeeper.conversation.messages import EXPIRED, SUPERSEDED, USER, Message
 from turnkeeper.conversation.parts import Attachment, Part, Text
 from turnkeeper.conversation.turns import (
@@ -239,6 +239,12 @@ class MemoryTurn:
             elif isinstance(body, ev.AttemptSuperseded) and body.message_id in found:
                 found[body.message_id] = replace(found[body.message_id], standing=SUPERSEDED, replay=False)
         return list(found.values())
+
+    async def messages_since(self, seq: int) -> Sequence[Message] | None:
+        """The messages after `seq`; None if something since then reached back behind it."""
+        if any(event.seq > seq and isinstance(event.body, REACH_BACK) for event in self.journal):
+            return None
+        return [message for message in await self.messages() if message.seq > seq]
 
     async def ledger(self) -> Sequence[ToolCallRow]:
         """The ledger of the journal."""
