@@ -50,7 +50,7 @@ async def enter(
         _start_over(journal)
     elif question := _ask_about_age(journal, settings, choice):
         return question
-    return await _decide_open_calls(journal, definition, tools, choice)
+    return await _decide_open_calls(journal, definition, tools, settings, choice)
 
 
 def _keep_half(journal: TurnJournal) -> None:
@@ -107,7 +107,11 @@ def _ask_about_age(journal: TurnJournal, settings: Settings, choice: str | None)
 
 
 async def _decide_open_calls(
-    journal: TurnJournal, definition: AgentDefinition, tools: Mapping[str, Tool], choice: str | None
+    journal: TurnJournal,
+    definition: AgentDefinition,
+    tools: Mapping[str, Tool],
+    settings: Settings,
+    choice: str | None,
 ) -> FailedWith | Needs | list[Job]:
     jobs: list[Job] = []
     asked: list[Call] = []
@@ -115,10 +119,10 @@ async def _decide_open_calls(
     for call in journal.so_far.open_calls():
         tool = tools.get(call.call.name)
         if call.connect is not None and not call.intended:
-            _decide_sign_in(journal, call, tool, jobs, refuses=refuses)
+            _decide_sign_in(journal, call, tool, jobs, settings, refuses=refuses)
             continue
         if call.approval_id is not None and not call.intended:
-            _decide_approval(journal, call, tool, jobs)
+            _decide_approval(journal, call, tool, jobs, settings)
             continue
         if call.intended and choice is not None:
             _obey(journal, call, tool, choice, jobs)
@@ -207,7 +211,9 @@ def _after_asking(
     return None
 
 
-def _decide_approval(journal: TurnJournal, call: Call, tool: Tool | None, jobs: list[Job]) -> None:
+def _decide_approval(
+    journal: TurnJournal, call: Call, tool: Tool | None, jobs: list[Job], settings: Settings
+) -> None:
     """Run a call that was approved, close one that was not; one that nobody decided on goes on waiting."""
     assert call.approval_id is not None
     decision = call.decision
@@ -217,7 +223,7 @@ def _decide_approval(journal: TurnJournal, call: Call, tool: Tool | None, jobs: 
     if decision is None:
         return
     if decision == "approve" and tool is not None:
-        _run_approved(journal, call, tool, jobs)
+        _run_approved(journal, call, tool, jobs, settings)
     elif decision == "approve":
         journal.refuse(call, texts.unknown_tool(call.call.name, ()), "unknown_tool")
     elif decision == "deny":
@@ -226,8 +232,17 @@ def _decide_approval(journal: TurnJournal, call: Call, tool: Tool | None, jobs: 
         journal.refuse(call, texts.approval_expired(call.call.name), EXPIRED)
 
 
-def _run_approved(journal: TurnJournal, call: Call, tool: Tool, jobs: list[Job]) -> None:
-    """Run an approved call, unless its tool is no longer the one that the person was asked about."""
+def _run_approved(journal: TurnJournal, call: Call, tool: Tool, jobs: list[Job], settings: Settings) -> None:
+    """Run an approved call, unless its tool is no longer the one that the person was asked about, or the yes is old.
+
+    A yes counts as long as the question did, and in any case as long as a confirmation does: a turn may wait for
+    its lane, or for a sign-in, after it was approved, and consent does not grow fresh by waiting (G11).
+    """
+    if call.approved_until is not None:
+        until = max(call.approved_until, call.approved_at + settings.confirmation_expiry_seconds)
+        if journal.turn.clock.now() > until:
+            journal.refuse(call, texts.yes_too_old(call.call.name), EXPIRED)
+            return
     if call.definition and call.definition != tool.definition:
         journal.refuse(call, texts.tool_changed(call.call.name), CHANGED)
         return
@@ -236,7 +251,7 @@ def _run_approved(journal: TurnJournal, call: Call, tool: Tool, jobs: list[Job])
 
 
 def _decide_sign_in(
-    journal: TurnJournal, call: Call, tool: Tool | None, jobs: list[Job], *, refuses: bool
+    journal: TurnJournal, call: Call, tool: Tool | None, jobs: list[Job], settings: Settings, *, refuses: bool
 ) -> None:
     """Run a call whose person has signed in, close one whose person will not; any other goes on waiting."""
     assert call.connect is not None
@@ -259,10 +274,8 @@ def _decide_sign_in(
         journal.refuse(call, texts.sign_in_expired(name, server), "sign_in_expired")
     elif tool is None:
         journal.refuse(call, texts.unknown_tool(name, ()), "unknown_tool")
-    elif call.approved_until is not None and now >= call.approved_until:
-        journal.refuse(call, texts.yes_too_old(name), EXPIRED)
     else:
-        _run_approved(journal, call, tool, jobs)
+        _run_approved(journal, call, tool, jobs, settings)
 
 
 def _obey(journal: TurnJournal, call: Call, tool: Tool | None, choice: str, jobs: list[Job]) -> None:

@@ -71,6 +71,8 @@ class Call(msgspec.Struct, kw_only=True):
     """The tool as it was when approval was asked for."""
     approved_until: float | None = None
     """How long a yes to it counts, where it needs one."""
+    approved_at: float = 0.0
+    """When the yes came."""
     placeholder_id: str | None = None
     """The message that says in the feed that this call waits, until it is decided."""
     set_aside: bool = False
@@ -232,6 +234,7 @@ def _turn_continued(so_far: TurnSoFar, body: ev.TurnContinued, at: float) -> Non
     for call in so_far.calls.values():
         if call.approval_id is not None and call.approval_id == body.decision.get("approval_id"):
             call.decision = call.decision or body.decision.get("decision")
+            call.approved_at = call.approved_at or at
 
 
 def _receipt_moved(so_far: TurnSoFar, body: ev.ReceiptMoved, at: float) -> None:
@@ -342,6 +345,7 @@ def _approval_decided(so_far: TurnSoFar, body: ev.ApprovalDecided, at: float) ->
     for call in so_far.calls.values():
         if call.approval_id == body.approval_id and call.decision is None:
             call.decision = body.decision
+            call.approved_at = at
 
 
 def _connect_requested(so_far: TurnSoFar, body: ev.ConnectRequested, at: float) -> None:

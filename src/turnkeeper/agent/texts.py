@@ -120,8 +120,8 @@ def tool_changed(name: str) -> str:
 
 
 def yes_too_old(name: str) -> str:
-    """A yes that was waiting for a sign-in for longer than a yes lasts."""
-    return f"Not run: the approval of this call of {name} has expired while it waited for a sign-in. That is not a no; ask again if it is still wanted."
+    """A yes that waited, for its lane or for a sign-in, for longer than a yes lasts."""
+    return f"Not run: the approval of this call of {name} has expired before it could run. That is not a no; ask again if it is still wanted."
 
 
 def tools_missing(server: str, why: str) -> str:

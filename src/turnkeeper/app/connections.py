@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from turnkeeper.conversation.events import ConnectDecided, Draft
 from turnkeeper.conversation.rights import ANYWHERE, Right, authorise
-from turnkeeper.conversation.turns import Principal, Turn, TurnState
-from turnkeeper.dispatch import Dispatcher
-from turnkeeper.errors import NotFound, NotWaiting, TurnDecided, TurnkeeperError
-from turnkeeper.lane import inputs
+from turnkeeper.conversation.turns import Principal
+from turnkeeper.dispatch import Dispatcher, sign_ins
+from turnkeeper.errors import NotFound
 from turnkeeper.port.clock import Clock
 from turnkeeper.port.store import Store
 from turnkeeper.projection.view import iso
@@ -27,12 +24,6 @@ if TYPE_CHECKING:
     from turnkeeper.tool.mcp.oauth import Begun
 
 log = logging.getLogger("turnkeeper.app")
-
-
-def waits_for(turn: Turn) -> list[dict[str, Any]]:
-    """The sign-ins that a parked turn waits for: `{server, person, why, rejected, calls, expires_at}`."""
-    found: Any = (turn.needs or {}).get("connects", ())
-    return list(found)
 
 
 class Connections:
@@ -80,7 +71,7 @@ class Connections:
         """The servers at which people sign in for themselves, how it stands with the principal, and what waits."""
         authorise(principal, Right.READ, ANYWHERE)
         waiting: dict[str, int] = {}
-        async for _, wait in self._waiting(principal.user_id):
+        async for _, wait in sign_ins.find_waiting(self._store, principal.user_id):
             waiting[wait["server"]] = waiting.get(wait["server"], 0) + len(wait["calls"])
         found: list[dict[str, Any]] = []
         for name, server in self.servers.servers.items():
@@ -141,44 +132,15 @@ class Connections:
 
     # -- what waits
 
-    async def _waiting(self, person: str | None = None) -> AsyncIterator[tuple[Turn, dict[str, Any]]]:
-        for turn in await self._store.turns_in([TurnState.PARKED]):
-            for wait in waits_for(turn):
-                if person is None or wait["person"] == person:
-                    yield turn, wait
-
     async def release(self) -> int:
         """Let go on every turn whose person has signed in since its calls were refused. How many they were."""
-        count = 0
-        async for turn, wait in self._waiting():
-            if wait["server"] not in self.servers.servers:
-                continue
-            grant = await self.servers.grants.of(wait["server"], wait["person"])
-            if grant is not None and not grant.revoked and grant.generation not in wait["rejected"]:
-                count += await self._tell(turn, wait, "connected")
-        return count
+        return await sign_ins.release(self._dispatcher, self._store, self._generation)
+
+    async def _generation(self, server: str, person: str) -> str | None:
+        if server not in self.servers.servers:
+            return None
+        grant = await self.servers.grants.of(server, person)
+        return None if grant is None or grant.revoked else grant.generation
 
     async def _decide(self, server: str, person: str, outcome: str) -> int:
-        count = 0
-        async for turn, wait in self._waiting(person):
-            if wait["server"] == server:
-                count += await self._tell(turn, wait, outcome)
-        return count
-
-    async def _tell(self, turn: Turn, wait: dict[str, Any], outcome: str) -> int:
-        """Have it journaled and the turn go on, in one commit; 0 if somebody was faster."""
-        by = f"user:{wait['person']}"
-        decided = ConnectDecided(
-            server=wait["server"], person=wait["person"], outcome=outcome, by=wait["person"]
-        )
-        decision = {"connect": wait["server"], "person": wait["person"], "outcome": outcome}
-        draft = Draft(decided, turn_id=turn.turn_id, attempt=turn.attempt, actor=by)
-        told = inputs.Decide(turn_id=turn.turn_id, decision=decision, actor=by)
-        try:
-            await self._dispatcher.tell(turn.conversation_id, told, extra=[draft])
-        except (NotWaiting, NotFound, TurnDecided):
-            return 0
-        except TurnkeeperError as error:
-            log.warning("a turn that waits will be looked at again", extra={"why": error.sentence})
-            return 0
-        return 1
+        return await sign_ins.decide(self._dispatcher, self._store, server, person, outcome)

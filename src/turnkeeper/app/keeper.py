@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from turnkeeper.agent.agents_file import load_agent_tools, load_agents, load_servers, secrets_of
 from turnkeeper.agent.definition import AgentDefinition, Model
-from turnkeeper.app.connections import Connections, waits_for
+from turnkeeper.app.connections import Connections
 from turnkeeper.app.files import FileStore
 from turnkeeper.app.principals import Principals
 from turnkeeper.app.reconciling import Reconciliation, own_roots, reconcile_conversation
@@ -58,6 +58,7 @@ from turnkeeper.conversation.turns import (
 )
 from turnkeeper.dispatch import Broadcast, Dispatcher
 from turnkeeper.dispatch.dispatcher import Limits
+from turnkeeper.dispatch.sign_ins import waits_for
 from turnkeeper.dispatch.why import explain
 from turnkeeper.errors import (
     ApprovalDecided,
