@@ -15,6 +15,7 @@ from turnkeeper.testing.simulator import agent_world, dispatch_world, lane_world
 
 LANE_SEEDS = 10_000
 DISPATCH_SEEDS = 2_000
+AGENT_SEEDS = 60
 LONG = 10
 """How many times as many seeds the long soaks run."""
 CHUNKS = 10
@@ -53,10 +54,17 @@ def test_the_dispatcher_keeps_its_promises(chunk: int) -> None:
         dispatch_world.run_seed(seed)
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("chunk", range(2))
+def test_our_loop_keeps_its_promises(chunk: int) -> None:
+    for seed in range(chunk, AGENT_SEEDS, 2):
+        agent_world.run_seed(seed)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("world", WORLDS)
 def test_ten_times_as_many_seeds_keep_their_promises(world: str) -> None:
-    seeds = {"lane": LANE_SEEDS, "dispatch": DISPATCH_SEEDS}[world]
+    seeds = {"lane": LANE_SEEDS, "dispatch": DISPATCH_SEEDS, "agent": AGENT_SEEDS}[world]
     for seed in range(seeds, seeds * LONG):
         WORLDS[world](seed)
 

@@ -24,7 +24,7 @@ SETTLED, FAILED, CANCELLED = "settled", "failed", "cancelled"
 ENDS = frozenset({SETTLED, FAILED, CANCELLED})
 RUNNERS_WORK = frozenset({"RoundStarted", "RoundFinished", "RoundFailed", "DraftSaved", "ToolIntended"})
 """Only a turn that holds its lane may journal these. (Outcomes may also be decided by a rescue.)"""
-MAY_RUN_AGAIN = frozenset({"did not happen", "run_again"})
+MAY_RUN_AGAIN = frozenset({"sign_in", "did not happen", "run_again"})
 """`why` of outcomes after which a call that acts may be begun again: its own check, or a person, said so."""
 
 

@@ -1,8 +1,8 @@
 """Our own loop in the world of the dispatcher: a model of whims, tools with effects, crashes at any moment.
 
 The model answers, asks for tools (also again for what it had), leaks markup, stalls, is overloaded, limits
-its rate, says that the conversation is too long, or says nothing. Tools act, read, hang, raise. People
-approve, deny, or let time run out. What the outside world saw is kept beside the journal and compared with
+its rate, says that the conversation is too long, or says nothing. Tools act, read, hang, raise; some belong
+to a server that wants a sign-in first. People approve, deny, sign in, are signed out, or let time run out. What the outside world saw is kept beside the journal and compared with
 the ledger: nothing acted twice unknowingly, nothing acted without consent, nothing paid was bought again.
 """
 
@@ -17,17 +17,19 @@ from typing import Any
 
 from turnkeeper.agent import attempt as attempt_module
 from turnkeeper.agent import entry as entry_module
+from turnkeeper.agent.attempt import Attempt
 from turnkeeper.agent.definition import AgentDefinition, Policies
 from turnkeeper.agent.journal import TurnJournal
 from turnkeeper.agent.loop import ModelRunner, ModelTurn
 from turnkeeper.agent.plan import CrashPolicy, Treatment
-from turnkeeper.agent.so_far import sign
+from turnkeeper.agent.so_far import SIGN_IN, sign
 from turnkeeper.agent.texts import SUMMARISE
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.events import Draft, Event
 from turnkeeper.conversation.messages import ASSISTANT, LEAKED, Message, Origin
 from turnkeeper.conversation.parts import Part, Text, ToolCall
 from turnkeeper.conversation.turns import Disposition, Effect, Failure, TurnState, Usage
+from turnkeeper.dispatch import sign_ins
 from turnkeeper.lane import inputs
 from turnkeeper.port.provider import ModelCall, ProviderEvent, ProviderFailed, Reply, TextDelta, ToolSpec
 from turnkeeper.port.runner import Runner
@@ -36,7 +38,8 @@ from turnkeeper.settings import Settings
 from turnkeeper.testing.clock import run_virtual
 from turnkeeper.testing.simulator.checker import require
 from turnkeeper.testing.simulator.dispatch_world import DispatchWorld
-from turnkeeper.tool import Tool, tool, tool_of
+from turnkeeper.tool import Tool, ToolSource, tool, tool_of
+from turnkeeper.tool.contract import SignIn, SignInNeeded
 
 BUGS = (
     "no_ledger",
@@ -45,12 +48,22 @@ BUGS = (
     "endless_resume",
     "leak_replayed",
     "consent_reused",
+    "consent_of_another",
     "lost_outcome",
+    "parked_run_twice",
+    "sign_in_missed",
+    "sign_in_waits_for_nothing",
 )
 """Bugs that can be planted in the loop; each must be caught by some seed."""
 
 LEAK = 'On it.\n<invoke name="act">\n<parameter name="what">x</parameter>\n</invoke>'
 CONTEXT_TOKENS = 4_000
+SITE = "site"
+CONNECT_SECONDS = 400.0
+SIGN_IN_GRACE_SECONDS = 60.0
+"""How long after a sign-in a call may still be waiting for it: a process may be away, and looks every 5 s."""
+CONSENTED = frozenset({"drop", "site__wipe"})
+"""Tools whose every call needs a yes."""
 DEFAULTS = Settings.model_construct().model_dump()
 
 
@@ -115,7 +128,8 @@ class WhimsicalModel:
     def _calls(self, call: ModelCall) -> list[ToolCall]:
         """Some calls; often such as were made before in this turn."""
         rng = self._world.rng
-        names = rng.choices(["act", "put", "look", "checked", "drop"], [4, 2, 3, 2, 1], k=rng.randrange(1, 4))
+        known = ["act", "put", "look", "checked", "drop", "site__act", "site__wipe"]
+        names = rng.choices(known, [4, 2, 3, 2, 1, 3, 1], k=rng.randrange(1, 4))
         return [
             ToolCall(f"c{rng.randrange(10**6)}", name, {"what": f"w{rng.randrange(3)}"}) for name in names
         ]
@@ -152,6 +166,11 @@ class AgentWorld(DispatchWorld):
         """By idempotency key: how often the outside world was acted on."""
         self.violations: list[str] = []
         self.crash_policy = self.rng.choice(list(CrashPolicy))
+        self.heals = self.rng.random() < 0.3
+        self.sign_ins = 0
+        self.signed_in_since: float | None = None
+        self.sign_in_story: list[tuple[float, str | None]] = []
+        """When which grant became good; None when none was any more."""
 
     def see_violations(self, found: Sequence[Any]) -> None:
         """A request of ours that broke a wire rule."""
@@ -161,28 +180,36 @@ class AgentWorld(DispatchWorld):
         """Our loop, as this process has it."""
         definition = AgentDefinition(
             name="demo",
-            policies=Policies(crash=self.crash_policy),
+            policies=Policies(crash=self.crash_policy, heal_leaks=self.heals),
             context_tokens_max=CONTEXT_TOKENS,
         )
         resumes = 99 if self.bug == "endless_resume" else DEFAULTS["auto_resumes_max"]
-        changed = {"approval_seconds": 120.0, "auto_resumes_max": resumes}
+        changed = {
+            "approval_seconds": 120.0,
+            "auto_resumes_max": resumes,
+            "connect_seconds": CONNECT_SECONDS,
+        }
         settings = Settings.model_construct(**{**DEFAULTS, **changed})
-        return _Runner(definition, WhimsicalModel(self), self.tools(), settings, bug=self.bug)
+        return _Runner(
+            definition, WhimsicalModel(self), self.tools(), settings, sources=[Site(self)], bug=self.bug
+        )
+
+    async def act_on_world(self, key: str) -> str:
+        """Act, or break, or hang."""
+        whim = self.rng.random() if self.faults else 1.0
+        await self.clock.sleep(self.rng.uniform(0.0, 4.0))
+        if whim < 0.05:
+            msg = "it broke before it acted"
+            raise ValueError(msg)
+        self.effects[key] += 1
+        await self.clock.sleep(self.rng.uniform(0.0, 4.0))
+        if whim < 0.1:
+            await asyncio.Event().wait()
+        return "acted"
 
     def tools(self) -> list[Tool]:
         """What the agent can do. A dead process's tool may still act: the world is not rolled back."""
-
-        async def act_on_world(key: str) -> str:
-            whim = self.rng.random() if self.faults else 1.0
-            await self.clock.sleep(self.rng.uniform(0.0, 4.0))
-            if whim < 0.05:
-                msg = "it broke before it acted"
-                raise ValueError(msg)
-            self.effects[key] += 1
-            await self.clock.sleep(self.rng.uniform(0.0, 4.0))
-            if whim < 0.1:
-                await asyncio.Event().wait()
-            return "acted"
+        act_on_world = self.act_on_world
 
         @tool(timeout_seconds=60.0)
         async def act(what: str, *, idempotency_key: str) -> str:
@@ -225,6 +252,9 @@ class AgentWorld(DispatchWorld):
                 continue
             needs = turn.needs or {}
             extra: list[Draft] = []
+            if needs.get("kind") == "auth":
+                await self.meet_sign_in()
+                continue
             if needs.get("kind") == "approval":
                 asked = self.rng.choice(needs["approvals"])
                 if asked["expires_at"] <= self.clock.now():
@@ -241,6 +271,56 @@ class AgentWorld(DispatchWorld):
             told = inputs.Decide(turn_id=turn.turn_id, decision=decision)
             await self._try(partial(self._decide, told, extra))
 
+    # -- signing in at the site
+
+    async def boot(self) -> None:
+        """A process starts, and looks which turns may go on."""
+        await super().boot()
+        await self._try(self._release)
+        if self.bug != "sign_in_missed":
+            self._later(5.0, partial(self._look, self.generation))
+
+    async def _look(self, generation: int) -> None:
+        """What a process does every now and then while it lives."""
+        while self.generation == generation and self.dispatcher is not None:
+            await self._try(self._release)
+            await self.clock.sleep(5.0)
+            if not self.faults and await self._nothing_left():
+                return
+
+    async def _nothing_left(self) -> bool:
+        rows = await self.store.lane("c1")
+        return rows is not None and not rows.turns
+
+    async def _generation_of(self, server: str, person: str) -> str | None:
+        return None if self.signed_in_since is None else f"g{self.sign_ins}"
+
+    async def _release(self) -> Any:
+        if self.bug == "sign_in_missed" or self.dispatcher is None:
+            return None
+        return await sign_ins.release(self.dispatcher, self.store, self._generation_of)
+
+    async def meet_sign_in(self) -> None:
+        """Somebody signs in, says no, or is signed out."""
+        whim = self.rng.random() if self.faults else 0.0
+        if whim < 0.6:
+            await self.clock.sleep(self.rng.uniform(0.0, 3.0))
+            self.sign_ins += 1
+            self.signed_in_since = self.clock.now()
+            self.sign_in_story.append((self.clock.now(), f"g{self.sign_ins}"))
+            await self._try(lambda: self._answer_sign_in("connected"))
+        elif whim < 0.75:
+            await self._try(lambda: self._answer_sign_in("refused"))
+        else:
+            self.signed_in_since = None
+            self.sign_in_story.append((self.clock.now(), None))
+
+    async def _answer_sign_in(self, outcome: str) -> Any:
+        assert self.dispatcher is not None
+        if self.bug == "sign_in_missed" and outcome == "connected":
+            return None
+        return await sign_ins.decide(self.dispatcher, self.store, SITE, "u1", outcome)
+
     async def _decide(self, told: inputs.Decide, extra: list[Draft]) -> Any:
         assert self.dispatcher is not None
         return await self.dispatcher.tell("c1", told, extra=extra)
@@ -253,8 +333,11 @@ class AgentWorld(DispatchWorld):
 
     async def meddle(self) -> None:
         """A person decides, or does something else."""
-        if self.rng.random() < 0.5:
+        whim = self.rng.random()
+        if whim < 0.4:
             await self.decide_parked()
+        elif whim < 0.7:
+            await self.meet_sign_in()
         else:
             await super().meddle()
 
@@ -275,6 +358,7 @@ class AgentWorld(DispatchWorld):
         events = await self.store.events("c1", limit=100_000)
         self._judge_effects(events)
         self._judge_consent(events)
+        self._judge_sign_ins(events)
         self._judge_budgets(events)
         for message in await self.store.messages_after("c1"):
             if message.standing == LEAKED:
@@ -317,22 +401,80 @@ class AgentWorld(DispatchWorld):
     def _judge_consent(self, events: Sequence[Event]) -> None:
         """Nothing destructive began without a yes of its own (G11)."""
         asked: dict[str, str] = {}
-        approved: set[str] = set()
+        until: dict[str, float] = {}
+        approved: dict[str, float] = {}
         for event in events:
             body = event.body
             if isinstance(body, ev.ApprovalRequested):
                 asked[body.approval_id] = f"{event.turn_id}.{body.call_id}"
+                until[asked[body.approval_id]] = body.expires_at
             elif isinstance(body, ev.ApprovalDecided) and body.decision == "approve":
-                approved.add(asked[body.approval_id])
-            elif isinstance(body, ev.ToolIntended) and body.name == "drop":
+                approved[asked[body.approval_id]] = event.at
+            elif isinstance(body, ev.ToolIntended) and body.name in CONSENTED:
                 refused = any(
                     isinstance(e.body, ev.ToolReturned)
                     and e.body.call_id == body.call_id
                     and e.body.disposition is Disposition.REFUSED
+                    and e.body.why != SIGN_IN
                     for e in events
                 )
-                consented = f"{event.turn_id}.{body.call_id}" in approved
-                require(consented or refused, "G11 a call without consent", body.call_id)
+                call = f"{event.turn_id}.{body.call_id}"
+                require(call in approved or refused, "G11 a call without consent", body.call_id)
+                if not refused:
+                    latest = max(until[call], approved[call] + DEFAULTS["confirmation_expiry_seconds"])
+                    require(
+                        event.at <= latest, "G11 a yes that had grown old", body.call_id, event.at - latest
+                    )
+
+    def _judge_sign_ins(self, events: Sequence[Event]) -> None:
+        """Nothing acted at the site before its sign-in, and no sign-in was missed (seed 000)."""
+        self._judge_missed(events)
+        for event in events:
+            body = event.body
+            if isinstance(body, ev.MessageAppended) and body.message.role == ASSISTANT:
+                require("sign" not in body.message.text, "seed 000: no answer says that something waits")
+        waiting: dict[str, ev.ConnectRequested] = {}
+        for event in events:
+            body = event.body
+            if isinstance(body, ev.ConnectRequested):
+                waiting[f"{event.turn_id}.{body.call_id}"] = body
+            elif isinstance(body, ev.ToolIntended) and body.name.startswith(SITE):
+                waiting.pop(f"{event.turn_id}.{body.call_id}", None)
+            elif isinstance(body, ev.TurnSettled):
+                open_calls = [call for call in waiting if call.startswith(f"{event.turn_id}.")]
+                closed = [
+                    call
+                    for call in open_calls
+                    if not any(
+                        isinstance(e.body, ev.ToolReturned)
+                        and f"{e.turn_id}.{e.body.call_id}" == call
+                        and e.body.why != SIGN_IN
+                        for e in events
+                    )
+                ]
+                require(not closed, "a turn ended and its call still waits for a sign-in", closed)
+
+    def _judge_missed(self, events: Sequence[Event]) -> None:
+        """No call waited on although its person was signed in (G4)."""
+        for index, event in enumerate(events):
+            wait = event.body
+            if not isinstance(wait, ev.ConnectRequested):
+                continue
+            ends = [
+                e.at
+                for e in events[index:]
+                if e.turn_id == event.turn_id and isinstance(e.body, ev.ConnectDecided)
+            ]
+            if not ends:
+                continue
+            good_since: float | None = None
+            for at, grant in self.sign_in_story:
+                if at > ends[0]:
+                    break
+                good = grant is not None and grant != wait.rejected
+                good_since = max(at, event.at) if good else None
+            waited = 0.0 if good_since is None else ends[0] - good_since
+            require(waited <= SIGN_IN_GRACE_SECONDS, "G4 a sign-in that was there was missed", waited)
 
     def _judge_budgets(self, events: Sequence[Event]) -> None:
         resumes = Counter(e.turn_id for e in events if isinstance(e.body, ev.AutoResumed))
@@ -360,11 +502,44 @@ def _set_aside(events: Sequence[Event], turn_id: str) -> bool:
     return False
 
 
+class Site:
+    """A server of tools at which one must be signed in (ToolSource). It takes a call only then, and acts once."""
+
+    name = SITE
+
+    def __init__(self, world: AgentWorld) -> None:
+        self._world = world
+
+    async def tools(self, person: str) -> Sequence[Tool]:
+        """Two tools, of which one asks for a yes as well."""
+        return [self._tool("act", Effect.ACTS), self._tool("wipe", Effect.DESTRUCTIVE)]
+
+    def _tool(self, name: str, effect: Effect) -> Tool:
+        async def invoke(arguments: dict[str, Any], key: str) -> str:
+            world = self._world
+            await world.clock.sleep(world.rng.uniform(0.0, 1.0))
+            if world.signed_in_since is None:
+                rejected = f"g{world.sign_ins}" if world.sign_ins else ""
+                raise SignInNeeded(SignIn(server=SITE, person="u1", rejected=rejected))
+            return await world.act_on_world(key)
+
+        return Tool(
+            name=f"{SITE}__{name}",
+            description=name,
+            schema={"type": "object", "properties": {"what": {"type": "string"}}},
+            effect=effect,
+            invoke=invoke,
+            check=lambda arguments: None,
+            timeout_seconds=60.0,
+            source=SITE,
+        )
+
+
 class _Runner(ModelRunner):
     """Our runner, with a bug planted where one is asked for."""
 
-    def __init__(self, *parts: Any, bug: str | None) -> None:
-        super().__init__(*parts)
+    def __init__(self, *parts: Any, sources: Sequence[ToolSource], bug: str | None) -> None:
+        super().__init__(*parts, sources=sources)
         self._bug = bug
 
     async def run(self, turn: Any) -> Any:
@@ -400,6 +575,9 @@ def run_seed(seed: int, *, bug: str | None = None) -> AgentWorld:
         "no_ledger": (attempt_module, "find_earlier", lambda *a: None),
         "rerun_unknown": (entry_module, "treat", lambda *a, **k: Treatment.RUN_AGAIN),
         "consent_reused": (attempt_module, "needs_approval", _once()),
+        "consent_of_another": (entry_module, "_decide_approval", _for_any_call),
+        "parked_run_twice": (entry_module, "_decide_sign_in", _again_and_again),
+        "sign_in_waits_for_nothing": (Attempt, "wait_for_person", lambda self: None),
     }
     if bug not in planted:
         run_virtual(world.play())
@@ -412,6 +590,23 @@ def run_seed(seed: int, *, bug: str | None = None) -> AgentWorld:
     finally:
         setattr(module, name, kept)
     return world
+
+
+_decide_approval, _decide_sign_in = entry_module._decide_approval, entry_module._decide_sign_in  # noqa: SLF001
+
+
+def _for_any_call(journal: Any, call: Any, *more: Any) -> None:
+    """The planted bug: a yes to one call counts for every other that waits."""
+    if call.decision is None and any(c.decision == "approve" for c in journal.so_far.calls.values()):
+        call.decision, call.approved_at = "approve", journal.turn.clock.now()
+    _decide_approval(journal, call, *more)
+
+
+def _again_and_again(journal: Any, call: Any, tool: Any, jobs: Any, settings: Any, *, refuses: bool) -> None:
+    """The planted bug: a call whose sign-in came is run twice."""
+    before = len(jobs)
+    _decide_sign_in(journal, call, tool, jobs, settings, refuses=refuses)
+    jobs += jobs[before:]
 
 
 def _once() -> Any:
