@@ -147,9 +147,10 @@ def past_of(events: Iterable[Event], attempt: int) -> Past:
         same = event.attempt == attempt
         if isinstance(body, DeliveryNoted):
             if same:
-                known = noted(known, body.step)
+                at = str((body.facts or {}).get("pane", ""))
+                known = noted(known, body.step, moved=pane not in ("", at))
                 if body.step in {"paste", "handed"}:
-                    pane = str((body.facts or {}).get("pane", ""))
+                    pane = at
             elif body.step == "paste":
                 known = msgspec.structs.replace(known, tried=True)
         elif isinstance(body, ReceiptMoved) and body.evidence is not None:

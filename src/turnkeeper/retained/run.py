@@ -218,12 +218,10 @@ class Run:
         delivered = known.pastes > 0 or known.handed or known.confirmed
         own = self.state.own
         try:
-            was_there = await session.alive()
-            if own.confirmed and not (was_there and past.pane in ("", session.keep.mark)):
+            if own.confirmed and not (past.pane in ("", session.keep.mark) and await session.alive()):
                 await self._gone()
                 return
-            messages = [m for m in await self.turn.messages() if m.turn_id != self._turn_id]
-            opening = await session.open(messages, delivered=delivered)
+            opening = await session.open(self._dialogue, delivered=delivered)
         except CannotOpenPane as refused:
             await self.tell(i.CannotOpen(failure=refused.failure))
             return
@@ -253,6 +251,10 @@ class Run:
         await self._read()
 
     _instructions = ""
+
+    async def _dialogue(self) -> list[Message]:
+        """What was said before this turn."""
+        return [message for message in await self.turn.messages() if message.turn_id != self._turn_id]
 
     async def _gone(self) -> None:
         """The process that answered has ended while nobody looked: read what it wrote, then say so."""

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -45,6 +45,9 @@ MENU_KEY_SECONDS = 0.08
 MENU_STEPS_MAX = 24
 JOURNALED = frozenset({SignKind.TAKEN, SignKind.SAID, SignKind.THOUGHT, SignKind.CALLED, SignKind.RETURNED})
 """Signs that are passed over when their row was journaled before; ends are never."""
+
+
+Dialogue = Callable[[], Awaitable[Sequence[Message]]]
 
 
 class Desk(Protocol):
@@ -178,10 +181,11 @@ class Session:
         pane = await self.find()
         return pane is not None and (await pane.look()).alive
 
-    async def open(self, messages: Sequence[Message], *, delivered: bool) -> Opening:
+    async def open(self, dialogue: Dialogue, *, delivered: bool) -> Opening:
         """A pane that can be given a text: the one that runs, or a new process on the same native session.
 
-        `messages` is the dialogue before this turn. `delivered`: this turn's text is in the running process.
+        `dialogue` tells what was said before this turn, if a new session must be told of it. `delivered`: this turn's
+        text is in the running process.
         Raises CannotOpenPane, TerminalTrouble.
         """
         keep, config = self.keep, self.config
@@ -200,9 +204,9 @@ class Session:
                     _failure("credentials", f"Nobody is signed in to {self.adapter.NAME}: {words}")
                 )
         await self.close_pane()
-        return await self._launch(messages, same_role=same_role, lost=lost)
+        return await self._launch(dialogue, same_role=same_role, lost=lost)
 
-    async def _launch(self, messages: Sequence[Message], *, same_role: bool, lost: bool) -> Opening:
+    async def _launch(self, dialogue: Dialogue, *, same_role: bool, lost: bool) -> Opening:
         keep, config, adapter = self.keep, self.config, self.adapter
         if keep.native_id is not None and not keep.spoken and not lost:
             # It ended before anything was said in it: there is nothing to resume under that id.
@@ -240,7 +244,7 @@ class Session:
         prefix, instructions = "", ""
         # Also when the session that was to be told of it ended before it took anything.
         if not resume and any(native_id != keep.native_id for native_id in keep.chain):
-            prefix = continuity(messages, self.conversation_id, why)
+            prefix = continuity(await dialogue(), self.conversation_id, why)
         by_launch = adapter.INSTRUCTIONS != INLINE or (adapter.CHOOSES_ID and not resume)
         if config.instructions and keep.instructions != config.instructions_key:
             if by_launch:

@@ -599,7 +599,10 @@ class Run:
         match effect:
             case e.Note():
                 turn = self._turn(effect.turn_id)
-                turn.notes = noted(turn.notes, effect.step)
+                moved = world.handed_pane.get(effect.turn_id, world.pane) != world.pane
+                turn.notes = noted(turn.notes, effect.step, moved=moved)
+                if effect.step == "paste":
+                    world.handed_pane[effect.turn_id] = world.pane
             case e.Receipt(state="confirmed"):
                 self.turn.confirmed = True
                 world.known_rows.add(effect.evidence.get("record", ""))

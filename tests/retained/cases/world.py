@@ -65,6 +65,7 @@ class Cli:
         self.quirks = quirks
         self.cwd = cwd
         self.scale = scale
+        self.idle_seconds: float | None = None
         self.mcp = False
         """Whether files have to be written before each launch."""
         self.home = folder / "home"
@@ -73,25 +74,33 @@ class Cli:
         for path in (self.home, cwd):
             path.mkdir(parents=True, exist_ok=True)
 
-    def table(self) -> str:
-        """Its entry in the agents file."""
-        env = {
+    def environment(self) -> dict[str, str]:
+        """What it finds in its environment."""
+        return {
             "HOME": str(self.home),
             "PYTHONPATH": str(SOURCE),
             "TURNKEEPER_SCRIPTED_LOG": str(self.log_path),
             "TURNKEEPER_SCRIPTED_ORDERS": str(self.orders_path),
             "TURNKEEPER_SCRIPTED_CLI": msgspec.json.encode(self.quirks).decode(),
         }
-        command = [sys.executable, "-m", "turnkeeper.testing.scripted_cli", self.dialect]
+
+    def command(self) -> list[str]:
+        """The program."""
+        return [sys.executable, "-m", "turnkeeper.testing.scripted_cli", self.dialect]
+
+    def table(self) -> str:
+        """Its entry in the agents file."""
+        idle = [] if self.idle_seconds is None else [f"idle_seconds = {self.idle_seconds}"]
         lines = [
             f"[agents.{self.agent}]",
             'runner = "retained"',
             f"cli = {json.dumps(self.dialect)}",
             f"cwd = {json.dumps(str(self.cwd))}",
             f"[agents.{self.agent}.retained]",
-            f"command = {json.dumps(command)}",
+            f"command = {json.dumps(self.command())}",
+            *idle,
             f"[agents.{self.agent}.retained.env]",
-            *(f"{name} = {json.dumps(value)}" for name, value in env.items()),
+            *(f"{name} = {json.dumps(value)}" for name, value in self.environment().items()),
             *([f"[agents.{self.agent}.retained.mcp.none]", 'command = "/bin/true"'] if self.mcp else []),
             f"[agents.{self.agent}.retained.timing]",
             *(f"{name} = {value}" for name, value in timing(self.scale).items()),

@@ -7,8 +7,13 @@ from msgspec.structs import replace
 from turnkeeper.retained.machine.state import Known
 
 
-def noted(known: Known, what: str) -> Known:
-    """`known` after one more note. A note is written before the step it names: it may have been taken or not."""
+def noted(known: Known, what: str, *, moved: bool = False) -> Known:
+    """`known` after one more note. A note is written before the step it names: it may have been taken or not.
+
+    `moved`: it is about another pane than the notes before. What was handed to the former one is gone with it.
+    """
+    if moved and what == "paste":
+        known = replace(known, pastes=0, enters=0, handed=False, tried=True)
     match what:
         case "paste":
             return replace(known, pastes=known.pastes + 1, tried=True)
