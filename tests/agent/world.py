@@ -20,6 +20,7 @@ from turnkeeper.port.provider import (
     TextDelta,
     ToolSpec,
 )
+from turnkeeper.provider.wire import Violation
 from turnkeeper.settings import Settings
 from turnkeeper.testing.clock import CountedIds, VirtualClock, run_virtual
 from turnkeeper.testing.turn_port import MemoryTurn
@@ -55,6 +56,7 @@ class PlayedModel:
         self.cancelled = 0
         self.closed = False
         self._feed: list[Message] = []
+        self.broken: tuple[Violation, ...] = ()
 
     def build(
         self,

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -33,7 +34,7 @@ from turnkeeper.agent.stream import RoundStream, Streamed, ask_quietly
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import ASSISTANT, ERRORED, INTERRUPTED, LEAKED, NOTICE, USER, Message
-from turnkeeper.conversation.parts import Text, ToolCall
+from turnkeeper.conversation.parts import Json, Text, ToolCall
 from turnkeeper.conversation.turns import Failure, Usage
 from turnkeeper.failpoint import failpoint
 from turnkeeper.history.feed import FeedOptions, build_feed, find_expired
@@ -44,6 +45,13 @@ from turnkeeper.port.runner import Answered, FailedWith, Offer, Outcome, TurnPor
 from turnkeeper.settings import Settings
 from turnkeeper.tool import Tool, ToolSource
 from turnkeeper.tool.contract import ArgumentsInvalid
+
+log = logging.getLogger("turnkeeper.agent")
+
+REQUEST_REPAIRED: Final = "request_repaired"
+BROKEN_MAX: Final = 10
+"""How many faults of one request are journaled."""
+WHY_CHARS_MAX: Final = 300
 
 
 class ModelRunner(Agent):
@@ -138,12 +146,25 @@ class ModelTurn(Attempt):
         return feed, self._encode(provider, feed)
 
     def _encode(self, provider: Provider, feed: Sequence[Message]) -> bytes:
-        return provider.build(
-            feed,
-            instructions=self.agent.definition.instructions,
-            tools=[tool.spec for tool in self.tools.values()],
-            options={**self.agent.definition.model.options, **self.turn.offer.request.options},
-        )
+        try:
+            return provider.build(
+                feed,
+                instructions=self.agent.definition.instructions,
+                tools=[tool.spec for tool in self.tools.values()],
+                options={**self.agent.definition.model.options, **self.turn.offer.request.options},
+            )
+        finally:
+            if broken := provider.broken:
+                rules = sorted({each.rule for each in broken})
+                log.error("a request of ours broke the rules %s of %s", ", ".join(rules), provider.dialect)
+                facts: dict[str, Json] = {
+                    "provider": provider.dialect,
+                    "broken": [
+                        {"rule": each.rule, "path": each.path, "why": each.sentence[:WHY_CHARS_MAX]}
+                        for each in broken[:BROKEN_MAX]
+                    ],
+                }
+                self.journal.add(ev.Noticed(REQUEST_REPAIRED, texts.request_repaired(rules), facts))
 
     async def _call_model(self) -> Streamed:
         """Journal the round's start, send the request, and see the stream to its end."""

@@ -210,6 +210,14 @@ def leak_healed(names: list[str]) -> str:
     )
 
 
+def request_repaired(rules: list[str]) -> str:
+    """A request that we built broke a rule of its provider."""
+    return (
+        f"The request that was built here broke a rule of its provider ({', '.join(rules)}); it was built again without "
+        "what is bound to one provider. This is a fault of Turnkeeper: please report it."
+    )
+
+
 def no_output() -> str:
     """A tool of the agent's own gave nothing."""
     return "(the tool returned nothing)"

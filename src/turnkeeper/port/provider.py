@@ -94,6 +94,25 @@ class ProviderFailed(Exception):
         super().__init__(failure.sentence)
 
 
+class Broken(Protocol):
+    """A rule of a provider that a request of ours broke."""
+
+    @property
+    def rule(self) -> str:
+        """Its number in the wire rules."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """Where in the body."""
+        ...
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong."""
+        ...
+
+
 class Provider(Protocol):
     """One model API with one model and one account."""
 
@@ -110,6 +129,11 @@ class Provider(Protocol):
         options: dict[str, Any],
     ) -> bytes:
         """The request body for a feed: encoded in this provider's dialect and validated."""
+        ...
+
+    @property
+    def broken(self) -> Sequence[Broken]:
+        """The rules that the request built last broke before it was repaired: a bug of ours, to be journaled."""
         ...
 
     def stream(self, call: ModelCall) -> AsyncIterator[ProviderEvent]:

@@ -40,6 +40,8 @@ class Builder:
         self._report = report
         self._fields = fields or {}
         self.names: dict[str, str] = {}
+        self.broken: tuple[Violation, ...] = ()
+        """The rules that the request built last broke before it was repaired."""
 
     def build(
         self,
@@ -63,6 +65,7 @@ class Builder:
     ) -> Encoded:
         """The request, valid."""
         encoded, found = self._try(feed, instructions, tools, options)
+        self.broken = found
         if found:
             if self._report is not None:
                 self._report(found)

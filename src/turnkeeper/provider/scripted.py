@@ -32,7 +32,7 @@ from turnkeeper.provider.build import Builder, Report
 from turnkeeper.provider.failures import failure, from_error
 from turnkeeper.provider.reading import REPLY_CHARS_MAX
 from turnkeeper.provider.script import Round, Script, load_script
-from turnkeeper.provider.wire import Files, raw_block, read_arguments
+from turnkeeper.provider.wire import Files, Violation, raw_block, read_arguments
 
 CHUNK_SECONDS: Final = 0.05
 """How often words come when they come slowly."""
@@ -72,6 +72,11 @@ class Scripted:
     ) -> bytes:
         """The request as an Anthropic body: the strictest of the dialects, though nobody reads it."""
         return self._builder.build(feed, instructions=instructions, tools=tools, options=options)
+
+    @property
+    def broken(self) -> tuple[Violation, ...]:
+        """The rules that the request built last broke before it was repaired: a bug of ours."""
+        return self._builder.broken
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -30,7 +30,7 @@ from turnkeeper.provider.reading import (
     Oversized,
     Reader,
 )
-from turnkeeper.provider.wire import Files
+from turnkeeper.provider.wire import Files, Violation
 
 T = TypeVar("T")
 
@@ -160,6 +160,11 @@ class Shell:
     ) -> bytes:
         """The request body for a feed: encoded in this provider's dialect and validated."""
         return self._builder.build(feed, instructions=instructions, tools=tools, options=options)
+
+    @property
+    def broken(self) -> tuple[Violation, ...]:
+        """The rules that the request built last broke before it was repaired: a bug of ours."""
+        return self._builder.broken
 
     async def close(self) -> None:
         """Close connections."""

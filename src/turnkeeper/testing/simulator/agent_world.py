@@ -34,6 +34,7 @@ from turnkeeper.lane import inputs
 from turnkeeper.port.provider import ModelCall, ProviderEvent, ProviderFailed, Reply, TextDelta, ToolSpec
 from turnkeeper.port.runner import Runner
 from turnkeeper.provider.build import Builder
+from turnkeeper.provider.wire import Violation
 from turnkeeper.settings import Settings
 from turnkeeper.testing.clock import run_virtual
 from turnkeeper.testing.simulator.checker import require
@@ -88,6 +89,11 @@ class WhimsicalModel:
         body = self._builder.build(feed, instructions=instructions, tools=tools, options=options)
         require(b"<invoke" not in body, "G12 what leaked is never fed")
         return body
+
+    @property
+    def broken(self) -> tuple[Violation, ...]:
+        """What the request built last broke; the world is told of it too."""
+        return self._builder.broken
 
     async def stream(self, call: ModelCall) -> AsyncIterator[ProviderEvent]:
         """Answer, ask, fail, or leave the caller waiting."""
