@@ -570,6 +570,7 @@ async def settle_foreign(session: Session, desk: Desk, sign: Sign, now: float) -
     keep = session.keep
     conversation_id = session.conversation_id
     if sign.kind is SignKind.TAKEN:
+        keep.spoken = True
         late = next((one for one in keep.ended if one.key == sign.text), None)
         if late is not None:
             keep.ended.remove(late)

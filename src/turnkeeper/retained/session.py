@@ -41,6 +41,7 @@ from turnkeeper.transcript.tail import at_end
 LOCATE_SECONDS = 0.3
 """How often a transcript that is not there yet is looked for."""
 LAST_WORDS_CHARS = 300
+LAST_WORDS_LINES = 6
 MENU_KEY_SECONDS = 0.08
 MENU_STEPS_MAX = 24
 JOURNALED = frozenset({SignKind.TAKEN, SignKind.SAID, SignKind.THOUGHT, SignKind.CALLED, SignKind.RETURNED})
@@ -358,11 +359,13 @@ class Session:
 
     async def _last_words(self, pane: Pane) -> str:
         try:
-            lines = [line.text for line in (await pane.screen()).lines if line.text.strip()]
+            lines = [
+                line.text for line in (await pane.screen(above=LAST_WORDS_LINES)).lines if line.text.strip()
+            ]
         except (PaneGone, TerminalTrouble):
             return ""
         lines = [line for line in lines if not line.startswith("Pane is dead")]
-        return " / ".join(lines[-6:])[-LAST_WORDS_CHARS:]
+        return " / ".join(lines[-LAST_WORDS_LINES:])[-LAST_WORDS_CHARS:]
 
     async def sentence_of(self, look: Look) -> str:
         """How the program ended, with its last words."""

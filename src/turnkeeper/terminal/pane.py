@@ -110,8 +110,11 @@ class Pane(Protocol):
         """How the program is. Raises TerminalTrouble if that could not be found out."""
         ...
 
-    async def screen(self) -> Screen:
-        """What stands on the screen, lines that the terminal wrapped joined. Raises PaneGone, TerminalTrouble."""
+    async def screen(self, *, above: int = 0) -> Screen:
+        """What stands on the screen, lines that the terminal wrapped joined. Raises PaneGone, TerminalTrouble.
+
+        `above`: with so many lines that were scrolled off it (tmux scrolls once when a program has ended).
+        """
         ...
 
     async def paste(self, text: str) -> Pasted:

@@ -254,12 +254,12 @@ class TmuxPane:
             attached=sum(line == "client|00" for line in lines),
         )
 
-    async def screen(self) -> Screen:
+    async def screen(self, *, above: int = 0) -> Screen:
         """What stands on the screen."""
         pane_id = self.identity.pane_id
         title, *lines = await self._run(
             "display-message", "-p", "-t", pane_id, "#{pane_title}",
-            ";", "capture-pane", "-p", "-e", "-J", "-t", pane_id,
+            ";", "capture-pane", "-p", "-e", "-J", "-S", f"-{above}" if above else "0", "-t", pane_id,
             blocks=2, again=True,
         )  # fmt: skip
         return read_screen("\n".join(lines), title)

@@ -152,7 +152,7 @@ class ScriptedPane:
             attached=self.attached,
         )
 
-    async def screen(self) -> Screen:
+    async def screen(self, *, above: int = 0) -> Screen:
         """What stands on the screen."""
         await asyncio.sleep(0)
         self._check()

@@ -245,7 +245,7 @@ class ScriptedCli:
     # -- orders from a test
 
     def order(self, order: dict[str, Any]) -> None:
-        """Do what a test asks: print, menu, exit, clear_menu, type, rotate, freeze (the screen stands still)."""
+        """Do what a test asks: print, menu, exit, clear_menu, type, rotate, freeze (the screen stands still), lose (texts at Enter)."""
         match order["do"]:
             case "print":
                 self._say(order["text"])
@@ -262,6 +262,8 @@ class ScriptedCli:
             case "rotate":
                 self.transcript.begin(order["session"], resume=False)
                 self._status()
+            case "lose":
+                self._lost = order["times"]
             case "freeze":
                 self.frozen_until = self.clock() + order["seconds"]
                 self._at(self.frozen_until, lambda: None)
