@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.agent.world import World, call, results, run
+from tests.agent.world import PlayedModel, World, call, results, run
 from turnkeeper.agent.definition import Policies
 from turnkeeper.conversation import events as ev
-from turnkeeper.conversation.turns import Disposition
+from turnkeeper.conversation.turns import Disposition, Failure
 from turnkeeper.port.runner import Answered, Needs
 from turnkeeper.testing.turn_port import MemoryTurn
 from turnkeeper.tool import Tool, tool, tool_of
@@ -308,5 +308,116 @@ def test_a_rescue_long_after_the_confirmation_does_not_act_on_it() -> None:
         later = turn.again("rescued")
         await later.carry_out(world.runner)
         assert "EXPIRED" in world.model.sent[-1][0].text
+
+    run(main())
+
+
+def cleared(turn: MemoryTurn) -> list[str]:
+    return [body.why for body in turn.bodies(ev.ConfirmationExpired)]
+
+
+def test_a_restart_clears_a_confirmation_however_fresh_it_is() -> None:
+    """The very case of seed 001: the act that was confirmed killed the process that carried it out."""
+
+    async def main() -> None:
+        gate = asyncio.Event()
+
+        async def dies() -> str:
+            await gate.wait()
+            return ""
+
+        world = World(dies, "please confirm again")
+        turn = world.turn(CONFIRM)
+        task = asyncio.ensure_future(turn.carry_out(world.runner))
+        await asyncio.sleep(1)
+        task.cancel()
+        reborn = World("please confirm again", "nothing was restarted")
+        later = turn.again("rescued")
+        assert isinstance(await later.carry_out(reborn.runner), Answered)
+        assert CONFIRM not in str(reborn.model.sent[-1])
+        assert cleared(later) == ["restart"]
+        await later.next_turn("are you there?").carry_out(reborn.runner)
+        assert cleared(later) == ["restart"], "journaled once"
+
+    run(main())
+
+
+def test_a_restart_between_two_turns_clears_the_first_ones_confirmation() -> None:
+    async def main() -> None:
+        world = World("OK, restarting")
+        turn = world.turn(CONFIRM)
+        await turn.carry_out(world.runner)
+        reborn = World("hello")
+        await turn.next_turn("are you there?").carry_out(reborn.runner)
+        assert cleared(turn) == ["restart"]
+        assert [m.role for m in reborn.model.sent[-1]] == ["user", "assistant", "user"]
+
+    run(main())
+
+
+def test_a_steer_clears_the_confirmation_before_it() -> None:
+    async def main() -> None:
+        turns: list[MemoryTurn] = []
+
+        @tool
+        async def note(text: str) -> str:
+            """Note something, while a person changes their mind."""
+            turns[0].steer("wait, not yet")
+            return "noted"
+
+        world = World([call("note", {"text": "x"}, "n1")], "as you wish", tools=[tool_of(note)])
+        turns.append(turn := world.turn(CONFIRM))
+        await turn.carry_out(world.runner)
+        assert cleared(turn) == ["steer"]
+        assert CONFIRM not in str(world.model.sent[-1])
+        assert "wait, not yet" in str(world.model.sent[-1])
+
+    run(main())
+
+
+def test_another_model_takes_no_confirmation_that_was_not_given_to_it() -> None:
+    async def main() -> None:
+        world = World("I would restart the host. Confirm?", "restarting", "hello")
+        turn = world.turn("restart it")
+        await turn.carry_out(world.runner)
+        confirm = turn.next_turn(CONFIRM)
+        same = await confirm.carry_out(world.runner)
+        assert isinstance(same, Answered)
+        assert cleared(turn) == [], "the same model may act on it"
+        world.runner.provider = PlayedModel("please confirm", name="another")
+        await turn.next_turn("go on", turn_id="t_3").carry_out(world.runner)
+        assert cleared(turn) == ["model_switch"]
+
+    run(main())
+
+
+def test_the_fallback_model_takes_no_confirmation_that_was_given_to_the_first() -> None:
+    async def main() -> None:
+        fallback = PlayedModel("please confirm", name="fallback")
+        stalled = Failure(kind="stall", retryable=True, sentence="It stalled.")
+        world = World("I would restart it. Confirm?", stalled, fallback=fallback)
+        turn = world.turn("restart it")
+        await turn.carry_out(world.runner)
+        confirm = turn.next_turn(CONFIRM)
+        await confirm.carry_out(world.runner)
+        assert CONFIRM in str(world.model.sent[-1])
+        assert CONFIRM not in str(fallback.sent[-1])
+        assert cleared(turn) == ["model_switch"]
+
+    run(main())
+
+
+def test_a_confirmation_is_bound_to_what_it_confirmed() -> None:
+    async def main() -> None:
+        world = World("I would restart the host. Confirm?", "OK", "hello")
+        turn = world.turn("restart it")
+        await turn.carry_out(world.runner)
+        confirm = turn.next_turn(CONFIRM)
+        await confirm.carry_out(world.runner)
+        proposal = next(m for m in turn.history() if m.text.startswith("I would"))
+        last = turn.next_turn("and?", turn_id="t_3")
+        last.journal.append(last._event(ev.MessageMarked(proposal.message_id, replay=False), 99, 1))
+        await last.carry_out(world.runner)
+        assert cleared(turn) == ["proposal_gone"]
 
     run(main())

@@ -8,6 +8,7 @@ import pytest
 
 from tests.history.say import assistant, picture, roles, user
 from turnkeeper.conversation.parts import Attachment, Text
+from turnkeeper.history.builder import FeedBuilder
 from turnkeeper.history.confirmations import SCANNED_CHARS_MAX, find_confirmation, find_stale_confirmations
 from turnkeeper.history.feed import build_feed
 from turnkeeper.history.phrases import BUILT_IN, LANGUAGES
@@ -173,3 +174,12 @@ def test_matching_takes_bounded_time_on_hostile_text() -> None:
         begun = process_time()
         find_confirmation(text)
         assert process_time() - begun < 5.0
+
+
+def test_a_confirmation_that_expires_after_a_feed_was_built_is_in_no_later_one() -> None:
+    history = [user("u1", "restart it"), assistant("a1", "Confirm?"), user("u2", "confirm reboot")]
+    builder = FeedBuilder(history)
+    assert builder.feed().messages[-1].text == "confirm reboot"
+    builder.expire(["u2"])
+    assert EXPIRED_CONFIRMATION in builder.feed().messages[-1].text
+    assert list(builder.feed().messages) == list(build_feed(history, expired=frozenset(["u2"])).messages)

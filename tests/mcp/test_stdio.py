@@ -110,6 +110,13 @@ async def test_tools_come_with_their_effects_and_are_called(tmp_path: Path) -> N
     assert children() <= before
 
 
+async def test_a_picture_in_a_result_is_handed_on_as_a_file(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        outcome = await w.call("s__look", text="picture")
+        assert outcome.content.startswith("here\n[file image.png")
+        assert [file.data for file in outcome.files] == [b"\x89PNG\r\n\x1a\n"]
+
+
 async def test_the_configuration_goes_before_what_a_server_claims(tmp_path: Path) -> None:
     overridden = {"look": Effect.DESTRUCTIVE, "wipe": Effect.READ_ONLY}
     async with world(tmp_path, effects=overridden, believe=False, tools=("look", "put", "wipe")) as w:

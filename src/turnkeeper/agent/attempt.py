@@ -31,7 +31,11 @@ from turnkeeper.conversation.parts import Text, plain_text
 from turnkeeper.conversation.turns import Effect, Failure, Turn, Usage
 from turnkeeper.errors import Fenced, TurnkeeperError
 from turnkeeper.failpoint import failpoint
-from turnkeeper.history.confirmations import find_stale_confirmations
+from turnkeeper.history.confirmations import (
+    find_fresh_confirmations,
+    find_stale_confirmations,
+    proposal_of,
+)
 from turnkeeper.port.provider import Deadlines
 from turnkeeper.port.runner import Answered, FailedWith, Needs, Outcome, Stopped, TurnPort
 from turnkeeper.settings import Settings
@@ -64,6 +68,8 @@ class Agent:
         self.histories = Histories(settings.kept_messages_max)
         self.judged: dict[str, int] = {}
         """Per conversation the seq up to which no confirmation can grow stale any more."""
+        self.ran: dict[str, None] = {}
+        """The newest turns that this process carried out: consent to others was given before a restart."""
 
     def remember_judged(self, conversation_id: str, messages: Sequence[Message], now: float) -> None:
         """Messages older than the expiry were judged for good: the next turn need not read them again."""
@@ -74,6 +80,12 @@ class Agent:
             if message.seq and message.created_at < oldest:
                 self.judged[conversation_id] = message.seq
                 return
+
+    def remember_ran(self, turn_id: str) -> None:
+        """This process has carried out that turn."""
+        while len(self.ran) >= JUDGED_MAX:
+            self.ran.pop(next(iter(self.ran)))
+        self.ran[turn_id] = None
 
     def deadlines(self) -> Deadlines:
         """How long one call may take."""
@@ -252,7 +264,47 @@ class Attempt:
         )
         for message_id, pattern in found:
             journal.add(ev.ConfirmationExpired(message_id, pattern))
+        self.clear_confirmations()
+        self.agent.remember_ran(turn.turn_id)
         self.agent.remember_judged(turn.conversation_id, journal.messages, self.turn.clock.now())
+
+    @property
+    def model_now(self) -> tuple[str, str] | None:
+        """Provider and model that the next call goes to; None where there is no such thing."""
+        return None
+
+    def clear_confirmations(self, *, steered_by: str | None = None) -> None:
+        """Expire what is fresh and yet no consent any more: after a restart, a steer (`steered_by` is its message's
+        turn), a change of the model, or where what it confirmed is no longer there (seed 001; G11).
+        """
+        journal = self.journal
+        judged = self.agent.judged.get(self.turn.offer.turn.conversation_id, 0)
+        messages = [m for m in journal.messages if not m.seq or m.seq > judged or m.role == ASSISTANT]
+        expired = frozenset([m.message_id for m in messages if m.standing == EXPIRED])
+        for index, pattern in find_fresh_confirmations(messages, expired=expired):
+            why = self._no_consent(messages, index, steered_by)
+            if why is not None:
+                journal.add(ev.ConfirmationExpired(messages[index].message_id, pattern, why))
+
+    def _no_consent(self, messages: Sequence[Message], index: int, steered_by: str | None) -> str | None:
+        message, offer = messages[index], self.turn.offer
+        if steered_by is not None:
+            steers = [i for i, m in enumerate(messages) if m.turn_id == steered_by and m.role == USER]
+            if steers and index < steers[0]:
+                return "steer"
+        own = message.turn_id == offer.turn.turn_id
+        elsewhere = message.turn_id is not None and message.turn_id not in self.agent.ran
+        if offer.why in ("rescued", "resumed") if own else elsewhere:
+            return "restart"
+        proposal = proposal_of(messages, index)
+        if proposal is None:
+            return None
+        if not proposal.replay:
+            return "proposal_gone"
+        model, origin = self.model_now, proposal.origin
+        if model is not None and origin is not None and (origin.provider, origin.model) != model:
+            return "model_switch"
+        return None
 
     async def run_jobs(self, jobs: list[Job]) -> None:
         failpoint("agent.before_intent_commit")
@@ -395,6 +447,7 @@ class Attempt:
             ),
             notice,
         )
+        self.clear_confirmations()
 
     async def _wait(self, plan: Again, failure: Failure) -> None:
         """Wait as long as the provider asked; the wait is journaled, survives a restart and can be stopped."""

@@ -108,6 +108,8 @@ class ModelTurn(Attempt):
         so_far = self.journal.so_far
         for rider in self.turn.riders():
             await self.journal.take(rider)
+            self.agent.remember_ran(rider.turn.turn_id)
+            self.clear_confirmations(steered_by=rider.turn.turn_id)
         limit = self.agent.settings.rounds_max
         if so_far.rounds_finished - so_far.rounds_before_retry >= limit:
             return FailedWith(
@@ -130,6 +132,12 @@ class ModelTurn(Attempt):
     @property
     def _falls_back(self) -> bool:
         return self.agent.fallback is not None and self.journal.so_far.auto_resumes > 0
+
+    @property
+    def model_now(self) -> tuple[str, str] | None:
+        """Provider and model that the next call goes to."""
+        origin = self._provider().origin
+        return origin.provider, origin.model
 
     def _provider(self) -> Provider:
         if self.agent.fallback is not None and self._falls_back:

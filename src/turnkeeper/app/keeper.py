@@ -19,7 +19,7 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import replace
 
-from turnkeeper.agent.agents_file import load_agent_tools, load_agents, load_servers, secrets_of
+from turnkeeper.agent.agents_file import load_agent_tools, load_agents, load_servers, secrets_of, servers_of
 from turnkeeper.agent.definition import AgentDefinition, Model
 from turnkeeper.app.connections import Connections
 from turnkeeper.app.files import FileStore
@@ -113,7 +113,7 @@ from turnkeeper.settings import Settings
 from turnkeeper.store.sqlite import SQLiteStore
 from turnkeeper.terminal.pane import Terminal
 from turnkeeper.terminal.tmux import Tmux
-from turnkeeper.tool.contract import Tool
+from turnkeeper.tool.contract import SourceTrouble, Tool
 from turnkeeper.tool.mcp import McpServer, McpServers
 from turnkeeper.transcript.place import Roots
 
@@ -1088,7 +1088,7 @@ class Keeper:
         name = provider or ("anthropic" if model.provider == "scripted" else model.provider)
         dialect = dialect_named(name).name
         messages = await self.store.messages_after(conversation_id)
-        tools = self._tools_of(definition)
+        tools = await self._tools_of(definition, principal)
         # The very options that a turn's own journal builds its feeds with (agent/journal.py).
         given = FeedOptions(
             effects={tool.name: tool.effect for tool in tools}, compaction=find_compaction(messages)
@@ -1112,11 +1112,19 @@ class Keeper:
         ]
         return {"provider": name, **report, "display": display}
 
-    def _tools_of(self, definition: AgentDefinition | None) -> Sequence[Tool]:
-        """The tools of an agent, without those of MCP servers; none of a retained CLI, which has its own."""
+    async def _tools_of(self, definition: AgentDefinition | None, principal: Principal) -> Sequence[Tool]:
+        """The tools of an agent for the principal; none of a retained CLI, which has its own.
+
+        A server of tools that cannot say which it has is passed over, as a turn would do.
+        """
         if definition is None or definition.runner == "retained":
             return ()
-        return load_agent_tools(definition, path=self.agents_path)
+        found = {tool.name: tool for tool in load_agent_tools(definition, path=self.agents_path)}
+        for name in servers_of(definition):
+            with contextlib.suppress(SourceTrouble):
+                for tool in await self.connections.servers.tools(name, principal.user_id):
+                    found.setdefault(tool.name, tool)
+        return tuple(found.values())
 
     def _origin(self, model: Model, name: str) -> Origin:
         try:

@@ -217,13 +217,15 @@ class MessageMarked(Body, frozen=True):
 
 
 class ConfirmationExpired(Body, frozen=True):
-    """A dangerous confirmation grew stale; from here on feeds hold the sentinel in its place.
+    """A dangerous confirmation no longer counts; from here on feeds hold the sentinel in its place.
 
     The message's standing is `expired` from here on, so that whoever reads messages knows it.
     """
 
     message_id: str
     pattern: str = ""
+    why: str = "stale"
+    """stale | restart | steer | model_switch | proposal_gone"""
 
 
 class HistoryReconciled(Body, frozen=True):

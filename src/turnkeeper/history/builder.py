@@ -115,6 +115,9 @@ class FeedBuilder:
         if not fresh:
             return
         self._expired |= fresh
+        for row in self._open:
+            if row.message.message_id in fresh:
+                row.looked = row.plain = False
         if not fresh <= {row.message.message_id for row in self._open}:
             self._build_anew()
 

@@ -108,6 +108,30 @@ def find_stale_confirmations(
     return tuple(reversed(found))
 
 
+def find_fresh_confirmations(
+    messages: Sequence[Message], *, patterns: Confirmations = BUILT_IN, expired: frozenset[str] = frozenset()
+) -> tuple[tuple[int, str], ...]:
+    """The user's messages that confirm something dangerous and were not found stale: (index, pattern)."""
+    found: list[tuple[int, str]] = []
+    for index, message in enumerate(messages):
+        if message.role != USER or not message.replay or message.message_id in expired:
+            continue
+        for part in message.parts:
+            pattern = find_confirmation(part.text, patterns) if type(part) is Text else None
+            if pattern is not None:
+                found.append((index, pattern))
+                break
+    return tuple(found)
+
+
+def proposal_of(messages: Sequence[Message], index: int) -> Message | None:
+    """What the message at `index` can have confirmed: the last that the assistant had said before it."""
+    for message in reversed(messages[:index]):
+        if message.role == ASSISTANT:
+            return message
+    return None
+
+
 def put_sentinels(rows: Rows, run: Run) -> Rows:
     """An expired confirmation is replaced by a sentinel of the same role, which says that it expired (seed 001)."""
     if not run.expired:

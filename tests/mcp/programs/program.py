@@ -76,7 +76,10 @@ def call(asked: dict) -> None:
                     "params": {"level": "info", "data": "x" * 9000},
                 }
             )
-    if name == "number":
+    if name == "look" and arguments.get("text") == "picture":
+        picture = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
+        answer(asked, {"content": [{"type": "text", "text": "here"}, picture]})
+    elif name == "number":
         answer(asked, text("seven", structuredContent={"words": "seven"}))
     elif name == "environment":
         answer(asked, text(json.dumps(dict(os.environ))))

@@ -168,20 +168,27 @@ def checker(tool: Listed) -> Callable[[Arguments], None]:
     return check
 
 
-def text_of_result(result: Any) -> str:
-    """What the model reads of a result (mcp's CallToolResult): its texts; what else there is is named."""
-    pieces: list[str] = []
+def read_result(result: Any) -> str | list[Any]:
+    """What a result (mcp's CallToolResult) gives: its texts, and its pictures as `split_files` knows them.
+
+    What else there is is named.
+    """
+    pieces: list[Any] = []
     for block in result.content:
         kind = getattr(block, "type", "")
         if kind == "text":
             pieces.append(block.text)
-        elif kind in ("image", "audio"):
-            pieces.append(f"[{kind} {block.mime_type}, {len(block.data) * 3 // 4} bytes, not shown]")
+        elif kind == "image":
+            pieces.append({"type": "image", "data": block.data, "mimeType": block.mime_type})
+        elif kind == "audio":
+            pieces.append(f"[audio {block.mime_type}, {len(block.data) * 3 // 4} bytes, not shown]")
         elif kind == "resource_link":
             pieces.append(f"[link {block.name}: {block.uri}]")
         elif kind == "resource":
             text = getattr(block.resource, "text", None)
             pieces.append(text if text is not None else f"[resource {block.resource.uri}, not shown]")
+    if any(type(piece) is dict for piece in pieces):
+        return pieces
     text = "\n".join(pieces)
     if not text.strip() and result.structured_content is not None:
         return msgspec.json.encode(result.structured_content).decode()

@@ -31,7 +31,7 @@ from turnkeeper.tool.contract import (
 from turnkeeper.tool.mcp.config import McpServer
 from turnkeeper.tool.mcp.connection import Connection
 from turnkeeper.tool.mcp.grants import Grants, Vault
-from turnkeeper.tool.mcp.listing import Listed, checker, judge, text_of_result
+from turnkeeper.tool.mcp.listing import Listed, checker, judge, read_result
 from turnkeeper.tool.mcp.notes import Notes
 from turnkeeper.tool.mcp.oauth import OAuth
 from turnkeeper.tool.mcp.stdio import Child, open_stdio
@@ -163,7 +163,7 @@ class McpServers:
         return None
 
     def _tool(self, server: McpServer, person: str, listed: Listed) -> Tool:
-        async def invoke(arguments: Arguments, key: str) -> str:
+        async def invoke(arguments: Arguments, key: str) -> Any:
             return await self._call(server, person, listed.name, arguments, key)
 
         return Tool(
@@ -205,18 +205,21 @@ class McpServers:
         if shelf is not None:
             shelf.good_until = 0.0
 
-    async def _call(self, server: McpServer, person: str, name: str, arguments: Arguments, key: str) -> str:
+    async def _call(
+        self, server: McpServer, person: str, name: str, arguments: Arguments, key: str
+    ) -> str | list[Any]:
         try:
             connection = await self._connection(server, person)
         except SourceTrouble as error:
             raise NotSent(str(error)) from None
         result = await connection.call(name, arguments, key)
-        text = text_of_result(result)
+        value = read_result(result)
         if result.is_error:
+            text = value if isinstance(value, str) else "\n".join(str(piece) for piece in value)
             if "nknown tool" in text[:200]:
                 self.forget_list(server.name, person)
             raise ToolFailed(text or "it said only that it failed")
-        return text
+        return value
 
     # -- connections
 
