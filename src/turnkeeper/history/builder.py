@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
@@ -31,12 +31,23 @@ from turnkeeper.history.shape import SUMMARY
 T = TypeVar("T")
 
 
+class Closed(list[T], Generic[T]):
+    """A list that only grows, with room for what an encoder made of its beginning."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: Any = None
+        """An encoder's own; it goes when the list goes."""
+
+
 class GrownList(Sequence[T], Generic[T]):
     """The first `closed_count` items of a list that only grows, then those of the open turn."""
 
     __slots__ = ("closed", "closed_count", "epoch", "open")
 
-    def __init__(self, closed: list[T], closed_count: int, open_items: tuple[T, ...], epoch: int) -> None:
+    def __init__(self, closed: Closed[T], closed_count: int, open_items: tuple[T, ...], epoch: int) -> None:
         self.closed = closed
         self.closed_count = closed_count
         self.open = open_items
@@ -85,8 +96,8 @@ class FeedBuilder:
         self.extend(messages)
 
     def _start(self) -> None:
-        self._closed: list[Message] = []
-        self._closed_sources: list[tuple[str, ...]] = []
+        self._closed: Closed[Message] = Closed()
+        self._closed_sources: Closed[tuple[str, ...]] = Closed()
         self._closed_changes: list[Change] = []
         self._earlier: dict[str, EarlierCall] = {}
         self._said_before = ""

@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-from turnkeeper.conversation.messages import Message, Origin
+from turnkeeper.conversation.messages import USER, Message, Origin
+from turnkeeper.conversation.parts import Attachment, Text, ToolCall, ToolResult
+from turnkeeper.history.builder import GrownList
 from turnkeeper.port.provider import ProviderFailed, ToolSpec
 from turnkeeper.provider.dialects import dialect_named
 from turnkeeper.provider.failures import failure
@@ -20,6 +22,45 @@ from turnkeeper.provider.wire import Encoded, Files, Violation
 
 Report = Callable[[Sequence[Violation]], None]
 """Told of rules that one of our own requests broke."""
+
+
+class _Prefix:
+    """The closed turns of a conversation as they stand in a request."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        """Where and how they were encoded."""
+        self.count = 0
+        """Messages of the feed in it."""
+        self.data = bytearray()
+        """Their JSON, without the brackets."""
+        self._ids: set[str] = set()
+
+    def takes(self, messages: Sequence[Message]) -> bool:
+        """Whether these can stand behind it without a look at it.
+
+        Not if a call has an id that was there before (it is sent under another one), and not with files or
+        marks for the cache, which are counted over the whole request.
+        """
+        ids: list[str] = []
+        for message in messages:
+            for part in message.parts:
+                if type(part) is Text:
+                    if part.bound is not None:
+                        return False
+                elif type(part) is ToolCall:
+                    ids.append(part.id)
+                elif type(part) is Attachment or (type(part) is ToolResult and type(part.content) is not str):
+                    return False
+        return self._ids.isdisjoint(ids)
+
+    def add(self, messages: Sequence[Message], data: bytes) -> None:
+        """Closed turns more."""
+        self.count += len(messages)
+        if self.data:
+            self.data += b","
+        self.data += data
+        self._ids.update(part.id for message in messages for part in message.parts if type(part) is ToolCall)
 
 
 class Builder:
@@ -52,8 +93,60 @@ class Builder:
         options: dict[str, Any],
     ) -> bytes:
         """The request's bytes. Raises ProviderFailed (refused_request) if no valid request can be made."""
+        if isinstance(feed, GrownList):
+            grown = self._build_grown(feed, instructions, tools, options)
+            if grown is not None:
+                return grown
         encoded = self.encode(feed, instructions=instructions, tools=tools, options=options)
         return msgspec.json.encode({**encoded.body, **self._fields})
+
+    def _build_grown(
+        self,
+        feed: GrownList[Message],
+        instructions: str,
+        tools: Sequence[ToolSpec],
+        options: dict[str, Any],
+    ) -> bytes | None:
+        """The same bytes, for the price of the open turn: closed turns are encoded and judged once.
+
+        None where the open turn could change what a closed one looks like on the wire, or is not in order by
+        itself: then the whole is built anew, and judged as a whole.
+        """
+        field = self._dialect.turns_field
+        key = msgspec.json.encode([self._dialect.name, self._origin, options], enc_hook=repr, order="sorted")
+        kept = feed.closed.kept
+        if not isinstance(kept, _Prefix) or kept.key != key or kept.count > feed.closed_count:
+            kept = _Prefix(key)
+        fresh = feed.closed[kept.count : feed.closed_count]
+        opened = feed.open
+        if not opened or opened[0].role != USER or not feed.closed_count:
+            return None
+        if not kept.takes(fresh) or not kept.takes(opened):
+            return None
+        encoded, found = self._try([*fresh, *opened], instructions, tools, options)
+        if found or not isinstance(encoded.body.get(field), list):
+            return None
+        turns: list[Any] = encoded.body[field]
+        if fresh:
+            without_marks = {**options, "cache": False}  # a mark stands on the last block of a request
+            alone = self._dialect.encode(
+                fresh,
+                origin=self._origin,
+                instructions="",
+                tools=(),
+                options=without_marks,
+                files=self._files,
+            )
+            closed = turns[: len(alone.body[field])]
+            if closed != alone.body[field]:
+                return None
+            kept.add(fresh, b",".join([msgspec.json.encode(turn) for turn in closed]))
+            turns = turns[len(closed) :]
+            feed.closed.kept = kept
+        self.names.update(encoded.names)
+        rest = msgspec.json.encode(turns)
+        whole = b"".join((b"[", kept.data, b",", rest[1:]))
+        return msgspec.json.encode({**encoded.body, field: msgspec.Raw(whole), **self._fields})
 
     def encode(
         self,

@@ -30,6 +30,11 @@ class Dialect(msgspec.Struct, frozen=True):
     body_fields: tuple[str, ...]
     """The fields of the body that are the request proper: what `turnkeeper feed` prints."""
 
+    @property
+    def turns_field(self) -> str:
+        """The field of the body that holds the conversation."""
+        return next(name for name in self.body_fields if name in ("messages", "input", "contents"))
+
 
 DIALECTS: Final[dict[str, Dialect]] = {
     dialect.name: dialect
