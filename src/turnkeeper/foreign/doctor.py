@@ -22,7 +22,9 @@ from turnkeeper.errors import BadInput
 from turnkeeper.foreign import own_store
 from turnkeeper.foreign.clean import write
 from turnkeeper.foreign.containers import CONTAINERS, heal_vercel, rebuild
+from turnkeeper.foreign.exchanges import Rows, examine_exchanges, heal_exchanges
 from turnkeeper.foreign.findings import ALL, Finding, examine, feed_of
+from turnkeeper.foreign.glance import Glance
 from turnkeeper.foreign.sessions import (
     JsonSource,
     LangGraphSource,
@@ -87,9 +89,10 @@ def examine_path(path: Path, *, now: float, providers: Sequence[str] = ALL) -> R
     source = open_any(path)
     glanced = source.glance() if isinstance(source, JsonSource) else None
     if glanced is not None:
-        healthy = SessionReport(session=glanced, findings=[])
+        session = _glanced(path, glanced)
+        report = SessionReport(session=session, findings=examine_exchanges(session, glanced, providers))
         return Report(
-            path=path, format=glanced.format, sessions=[healthy], warnings=warnings_of(path), problems=[]
+            path=path, format=session.format, sessions=[report], warnings=warnings_of(path), problems=[]
         )
     sessions = source.sessions()
     problems = source.problems() if isinstance(source, own_store.OwnStore) else []
@@ -103,6 +106,13 @@ def examine_path(path: Path, *, now: float, providers: Sequence[str] = ALL) -> R
     )
 
 
+def _glanced(path: Path, glance: Glance) -> Session:
+    """The session that was glanced at; its items are decoded where somebody looks at them."""
+    if not glance.sick:
+        return Session(name=path.name, format=glance.format, items=[], reads=[], glanced=glance.rows)
+    return Session(name=path.name, format=glance.format, items=Rows(glance.raws))
+
+
 def _clock(session: Session, now: float) -> float | None:
     """Only our own messages carry the server's time."""
     return now if session.format == "turnkeeper" else None
@@ -114,9 +124,15 @@ def heal_path(path: Path, out: Path, *, now: float) -> int:
     source = open_any(path)
     if isinstance(source, own_store.OwnStore):
         return source.heal_copy(out, now)
-    if isinstance(source, JsonSource) and source.glance() is not None:
-        copy_file(path, out)
-        return 0
+    glanced = source.glance() if isinstance(source, JsonSource) else None
+    if isinstance(source, JsonSource) and glanced is not None:
+        if not glanced.sick:
+            copy_file(path, out)
+            return 0
+        healed_rows = heal_exchanges(_glanced(path, glanced), glanced)
+        if healed_rows is not None:
+            source.write_rows(healed_rows[0], out)
+            return healed_rows[1]
     healed: dict[str, list[Any]] = {}
     count = 0
     for session in source.sessions():

@@ -21,7 +21,7 @@ import msgspec
 from turnkeeper.conversation.messages import Message
 from turnkeeper.errors import BadInput
 from turnkeeper.foreign.containers import CONTAINERS, detect_container, plain_langchain
-from turnkeeper.foreign.glance import glance
+from turnkeeper.foreign.glance import Glance, glance
 from turnkeeper.foreign.wires import WIRES, Item, detect_wire
 
 FILE_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024
@@ -37,7 +37,7 @@ class Session(msgspec.Struct, kw_only=True):
     name: str
     format: str
     """anthropic | openai-chat | openai-responses | gemini | pydantic-ai | langchain | vercel | turnkeeper"""
-    items: list[Any]
+    items: Sequence[Any]
     reads: list[Message] | None = None
     """The items as messages, once they were read; for our own store the messages themselves."""
     ids: list[str] | None = None
@@ -122,12 +122,14 @@ class JsonSource:
         except OSError as error:
             raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
 
-    def glance(self) -> Session | None:
-        """The session, unread, if it is certainly healthy for every provider; None says nothing."""
-        found = glance(self._data)
-        if found is None:
-            return None
-        return Session(name=self.path.name, format=found.format, items=[], reads=[], glanced=found.rows)
+    def glance(self) -> Glance | None:
+        """What is certain of the session without reading it; None says nothing."""
+        return glance(self._data)
+
+    def write_rows(self, rows: Sequence[bytes], out: Path) -> None:
+        """Write a list of rows that are JSON already."""
+        refuse_to_overwrite(out)
+        _write(out, b"[\n " + b",\n ".join(rows) + b"\n]\n")
 
     @cached_property
     def _items(self) -> list[Any]:
@@ -182,10 +184,14 @@ class JsonSource:
             data = write_json({**self._whole, self._field: items}, indent=1) + b"\n"
         else:
             data = write_json(items, indent=1) + b"\n"
-        try:
-            out.write_bytes(data)
-        except OSError as error:
-            raise BadInput(f"{out} cannot be written: {error.strerror or error}") from None
+        _write(out, data)
+
+
+def _write(out: Path, data: bytes) -> None:
+    try:
+        out.write_bytes(data)
+    except OSError as error:
+        raise BadInput(f"{out} cannot be written: {error.strerror or error}") from None
 
 
 def parse_json(data: bytes) -> Any:
