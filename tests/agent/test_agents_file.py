@@ -89,6 +89,15 @@ def test_without_a_file_there_is_the_built_in_demo() -> None:
 
 
 WRONG = {
+    "[agents.a]\nprovider='scripted'\ntools = ['mcp:x']\n": "[agents.a] (line 3): tools: there is no [mcp.x]; there are: none",
+    "[mcp.x]\n": "[mcp.x]: it needs either `command",
+    "[mcp.x]\nurl = 'ftp://a'\n": "`url` must be an http or https address",
+    "[mcp.x]\nurl = 'http://me:secret@a'\n": "must not hold a name or password",
+    "[mcp.x]\nurl = 'http://a'\ncommand = ['b']\n": "[mcp.x]: it needs either",
+    "[mcp.x]\nurl = 'http://a'\nkeys = 1\n": "there is no setting `keys`; there are: auth",
+    "[mcp.x]\nurl = 'http://a'\neffects = { a = 'none' }\n": "invalid enum value 'none'",
+    "[mcp.x]\nurl = 'http://a'\nstart_seconds = 0\n": "`start_seconds` must be more than 0",
+    "[mcp.'a_b']\nurl = 'http://a'\n": "a server cannot be called 'a_b'",
     "[agents.a\n": "not TOML",
     "[agent.a]\n": "no setting `agent`",
     "agents = 3\n": "`agents`: expected `object`",

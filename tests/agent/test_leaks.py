@@ -218,3 +218,22 @@ def test_nothing_is_healed_unless_it_is_asked_for() -> None:
         assert counted.ran == []
 
     run(main())
+
+
+WIDE = "\U0001f600 <\uff5cDSML\uff5cinvoke name='read'>\ud83d"
+
+
+@pytest.mark.parametrize("text", [LEAK, WIDE, LEAK.replace("Reading", "\U0001f4d6")])
+def test_markup_that_is_cut_anywhere_also_in_a_character_is_never_shown(text: str) -> None:
+    async def main() -> None:
+        halves = text.encode("utf-16-le", "surrogatepass")
+        pieces = [halves[i : i + 2].decode("utf-16-le", "surrogatepass") for i in range(0, len(halves), 2)]
+        world = World(("deltas", pieces), "done")
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        shown = "".join(data["text"] for kind, data in turn.deltas if kind == "text")
+        assert "invoke" not in shown
+        assert shown.endswith("done")
+        assert len(turn.bodies(ev.AttemptSuperseded)) == 1
+
+    run(main())

@@ -75,6 +75,8 @@ class Call(msgspec.Struct, kw_only=True):
     """When the yes came."""
     placeholder_id: str | None = None
     """The message that says in the feed that this call waits, until it is decided."""
+    retried_since: bool = False
+    """A person asked for a retry after its outcome."""
     set_aside: bool = False
     """The person chose to start over: it no longer counts as having run."""
 
@@ -167,8 +169,7 @@ class TurnSoFar(msgspec.Struct, kw_only=True):
     def not_connected(self) -> list[Call]:
         """Calls of the last message that did not run because a sign-in did not come, since the last retry."""
         calls = [self.calls[call_id] for call_id in self.asked]
-        since = self.retried_at or 0.0
-        return [c for c in calls if c.why in NOT_CONNECTED and (c.decided_at or 0.0) >= since]
+        return [c for c in calls if c.why in NOT_CONNECTED and not c.retried_since]
 
     def kept_results(self) -> list[Call]:
         """Calls that ran and whose outcome is known."""
@@ -227,6 +228,8 @@ def _turn_requeued(so_far: TurnSoFar, body: ev.TurnRequeued, at: float) -> None:
         so_far.rounds_before_retry = so_far.rounds_finished
         so_far.last_failure = None
         so_far.decisions.clear()
+        for call in so_far.calls.values():
+            call.retried_since = True
 
 
 def _turn_continued(so_far: TurnSoFar, body: ev.TurnContinued, at: float) -> None:
