@@ -429,3 +429,74 @@ def test_a_secret_argument_is_journaled_as_its_token_run_as_itself_and_not_run_a
         assert SECRET not in str(later.journal)
 
     run(main())
+
+
+def test_an_answer_is_about_the_call_that_was_asked_about_and_never_about_a_later_one() -> None:
+    async def main() -> None:
+        effects = Effects()
+        world = outcomes(effects, name="act", policies=Policies(crash=CrashPolicy.ASK))
+        world.model.steps[1:] = [[call("act", {"what": "later"}, "z")], "done"]
+        later = await asked(world)
+        on = later.again("continued", ev.TurnContinued({"choice": "run_again"}, 0))
+        on.on_commit = lambda: setattr(effects, "die_in", "act" if effects.acted == ["x", "x"] else None)
+        rescued = await crash(world, on)
+        assert rescued is not None
+        assert effects.acted == ["x", "x", "later"]
+        outcome = await rescued.carry_out(world.runner)
+        assert effects.acted == ["x", "x", "later"], "nobody said that this one may run again"
+        assert isinstance(outcome, Needs)
+        assert [asked_["call_id"] for asked_ in outcome.needs["calls"]] == ["z"]
+
+    run(main())
+
+
+def test_an_answer_that_was_begun_to_be_done_when_the_process_died_is_asked_for_again() -> None:
+    async def main() -> None:
+        effects = Effects()
+        world = outcomes(effects, name="act", policies=Policies(crash=CrashPolicy.ASK))
+        later = await asked(world)
+        on = later.again("continued", ev.TurnContinued({"choice": "run_again"}, 0))
+        effects.die_in = "act"
+        rescued = await crash(world, on)
+        assert rescued is not None
+        outcome = await rescued.carry_out(world.runner)
+        assert effects.acted == ["x", "x"]
+        assert isinstance(outcome, Needs)
+
+    run(main())
+
+
+def test_an_answer_that_nobody_had_read_when_the_process_died_is_done_by_the_next() -> None:
+    async def main() -> None:
+        effects = Effects()
+        world = outcomes(effects, name="act", policies=Policies(crash=CrashPolicy.ASK))
+        later = await asked(world)
+        on = later.again("continued", ev.TurnContinued({"choice": "run_again"}, 0))
+        rescued = on.again("rescued")
+        assert isinstance(await rescued.carry_out(world.runner), Answered)
+        assert effects.acted == ["x", "x"]
+
+    run(main())
+
+
+def test_an_answer_about_one_call_is_none_about_its_siblings() -> None:
+    async def main() -> None:
+        effects = Effects()
+        effects.die_in = "act"
+        world = World(CALLS, "done", tools=effects.tools(), policies=Policies(crash=CrashPolicy.ASK))
+        turn = world.turn()
+        turn.on_commit = lambda: None
+        later = await crash(world, turn)
+        assert later is not None
+        outcome = await later.carry_out(world.runner)
+        assert isinstance(outcome, Needs)
+        assert [asked_["call_id"] for asked_ in outcome.needs["calls"]] == ["a"]
+        on = later.again("continued", ev.TurnContinued({"choice": "it_happened"}, 0))
+        assert isinstance(await on.carry_out(world.runner), Answered)
+        assert effects.acted == ["x"]
+        found = results(on)
+        assert "a person says so" in str(found["a"].content)
+        assert found["p"].content == "put y"
+        assert found["l"].content == "seen"
+
+    run(main())

@@ -454,3 +454,28 @@ def test_the_limit_on_tokens_ends_the_turn_at_its_edge(limit: int | None, calls:
         assert isinstance(outcome, FailedWith) == (limit is not None)
 
     run(main())
+
+
+def test_starting_over_is_done_once_and_a_crash_after_it_keeps_what_was_done_since() -> None:
+    async def main() -> None:
+        counted = Counted()
+        world = World(write(), STALL, STALL, write(id_="w2"), tools=counted.tools)
+        turn = world.turn()
+        await turn.carry_out(world.runner)
+        await asyncio.sleep(1801)
+        again = turn.again("retried", RETRIED, attempt=2)
+        assert isinstance(await again.carry_out(world.runner), Needs)
+        over = again.again("continued", ev.TurnContinued({"choice": "start_over"}, 0))
+        hang = asyncio.Event()
+        world.model.steps.append(hang.wait)
+        task = asyncio.ensure_future(over.carry_out(world.runner))
+        await until(lambda: len(world.model.calls) == 5)
+        task.cancel()
+        assert len(counted.ran) == 2
+        rescued = over.again("rescued")
+        world.model.steps[:] = [write(id_="w3"), "Added."]
+        assert isinstance(await rescued.carry_out(world.runner), Answered)
+        assert len(counted.ran) == 2, "the write since the start over is not made again"
+        assert len(rescued.bodies(ev.Noticed)) == len(over.bodies(ev.Noticed))
+
+    run(main())

@@ -8,6 +8,7 @@ are to be run now.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from turnkeeper.agent import texts
 from turnkeeper.agent.calls import Job
@@ -15,7 +16,7 @@ from turnkeeper.agent.definition import AgentDefinition
 from turnkeeper.agent.journal import TurnJournal
 from turnkeeper.agent.ledger import CHANGED, DENIED, EXPIRED
 from turnkeeper.agent.plan import Treatment, treat
-from turnkeeper.agent.so_far import ASKED, STARTED_OVER, Call
+from turnkeeper.agent.so_far import ASKED, GO_ON, START_OVER, STARTED_OVER, Call
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import ASSISTANT, INTERRUPTED, TOOL
 from turnkeeper.conversation.parts import Text
@@ -29,8 +30,6 @@ HAPPENED = "it_happened"
 DID_NOT = "it_did_not"
 RUN_AGAIN = "run_again"
 GIVE_UP = "give_up"
-GO_ON = "go_on"
-START_OVER = "start_over"
 DO_NOT_CONNECT = "do_not_connect"
 """The choice of a person who does not want to sign in."""
 
@@ -43,14 +42,14 @@ async def enter(
 ) -> FailedWith | Needs | list[Job]:
     """Put in order what earlier attempts of this turn left. The events are added, not yet recorded."""
     _keep_half(journal)
-    choice = _choice(journal)
-    if choice == GIVE_UP:
+    decisions = journal.so_far.decisions
+    if decisions and decisions[-1].get("choice") == GIVE_UP:
         return FailedWith(failure=Failure(kind="interrupted", retryable=False, sentence=texts.gave_up()))
-    if choice == START_OVER:
+    if journal.so_far.to_start_over:
         _start_over(journal)
-    elif question := _ask_about_age(journal, settings, choice):
+    elif question := _ask_about_age(journal, settings):
         return question
-    return await _decide_open_calls(journal, definition, tools, settings, choice)
+    return await _decide_open_calls(journal, definition, tools, settings)
 
 
 def _keep_half(journal: TurnJournal) -> None:
@@ -68,13 +67,6 @@ def _keep_half(journal: TurnJournal) -> None:
         journal.add(ev.MessageAppended(half))
 
 
-def _choice(journal: TurnJournal) -> str | None:
-    """What a person chose, if this attempt continues a turn that asked one of our questions."""
-    decisions = journal.so_far.decisions
-    choice = decisions[-1].get("choice") if decisions else None
-    return choice if choice in (*ANSWERS_WHAT_HAPPENED, *ANSWERS_OLD_RESULTS) else None
-
-
 def _start_over(journal: TurnJournal) -> None:
     """Leave the earlier rounds of this turn aside: they stay visible and are no longer fed."""
     journal.add(
@@ -85,11 +77,11 @@ def _start_over(journal: TurnJournal) -> None:
             journal.add(ev.MessageMarked(message.message_id, replay=False, why=STARTED_OVER))
 
 
-def _ask_about_age(journal: TurnJournal, settings: Settings, choice: str | None) -> Needs | None:
+def _ask_about_age(journal: TurnJournal, settings: Settings) -> Needs | None:
     """A retry by a person, later than the resume window after the newest result: let the person choose."""
     so_far = journal.so_far
     kept = [call.decided_at for call in so_far.kept_results() if call.decided_at is not None]
-    if so_far.retried_at is None or not kept or choice is not None:
+    if so_far.retried_at is None or not kept or so_far.age_accepted:
         return None
     age = so_far.retried_at - max(kept)
     if age <= settings.resume_window_seconds:
@@ -106,26 +98,34 @@ def _ask_about_age(journal: TurnJournal, settings: Settings, choice: str | None)
     )
 
 
+class _Begin(NamedTuple):
+    """A call that is to be begun, and what is first noted of the attempt at it that was open in the ledger.
+
+    Nothing of it is journaled before it is certain that it runs now: a question to a person about another call
+    comes first, and an intent without a run would be an unknown outcome of its own.
+    """
+
+    call: Call
+    tool: Tool
+    note: tuple[Disposition, str, str] | None = None
+
+
 async def _decide_open_calls(
-    journal: TurnJournal,
-    definition: AgentDefinition,
-    tools: Mapping[str, Tool],
-    settings: Settings,
-    choice: str | None,
+    journal: TurnJournal, definition: AgentDefinition, tools: Mapping[str, Tool], settings: Settings
 ) -> FailedWith | Needs | list[Job]:
-    jobs: list[Job] = []
+    begins: list[_Begin] = []
     asked: list[Call] = []
     refuses = bool(journal.so_far.decisions) and journal.so_far.decisions[-1].get("choice") == DO_NOT_CONNECT
     for call in journal.so_far.open_calls():
         tool = tools.get(call.call.name)
         if call.connect is not None and not call.intended:
-            _decide_sign_in(journal, call, tool, jobs, settings, refuses=refuses)
+            _decide_sign_in(journal, call, tool, begins, settings, refuses=refuses)
             continue
         if call.approval_id is not None and not call.intended:
-            _decide_approval(journal, call, tool, jobs, settings)
+            _decide_approval(journal, call, tool, begins, settings)
             continue
-        if call.intended and choice is not None:
-            _obey(journal, call, tool, choice, jobs)
+        if call.intended and call.answer is not None:
+            _obey(journal, call, tool, call.answer, begins)
             continue
         treatment: Treatment | None = treat(
             call,
@@ -134,15 +134,18 @@ async def _decide_open_calls(
             policy=definition.policies.crash,
         )
         why = "the agent no longer has that tool" if tool is None else "it may have an effect"
+        note = None
         if treatment is Treatment.ASK_TOOL:
             assert tool is not None
             verdict, why = await ask_whether_it_happened(
                 tool, call.key, call.call.arguments, clock=journal.turn.clock
             )
+            if verdict is False:
+                did_not = texts.did_not_happen(call.call.name, why)
+                note = (Disposition.FAILED, did_not, DID_NOT_HAPPEN)
             treatment = _after_asking(journal, call, verdict, why, definition)
         if treatment in (Treatment.RUN, Treatment.RUN_AGAIN) and tool is not None:
-            journal.intend(call, tool.effect)
-            jobs.append(Job(call, tool))
+            begins.append(_Begin(call, tool, note))
         elif treatment is Treatment.RUN:
             journal.refuse(call, texts.unknown_tool(call.call.name, tuple(tools)), "unknown_tool")
         elif treatment is Treatment.CLOSE_UNKNOWN:
@@ -154,9 +157,21 @@ async def _decide_open_calls(
             )
         elif treatment in (Treatment.ASK_PERSON, Treatment.FAIL):
             asked.append(call)
-    if not asked:
-        return jobs
-    return _stop_for(journal, asked, definition)
+    if asked:
+        return _stop_for(journal, asked, definition)
+    return [_begin(journal, begin) for begin in begins]
+
+
+def _begin(journal: TurnJournal, begin: _Begin) -> Job:
+    """Have it journaled that a call is about to run, after what is known of its attempt before."""
+    call, tool, note = begin
+    if note is not None:
+        disposition, content, why = note
+        journal.add(
+            ev.ToolReturned(call_id=call.id, disposition=disposition, result=content, is_error=True, why=why)
+        )
+    journal.intend(call, tool.effect)
+    return Job(call, tool)
 
 
 def _stop_for(journal: TurnJournal, asked: list[Call], definition: AgentDefinition) -> FailedWith | Needs:
@@ -204,7 +219,6 @@ def _after_asking(
     if verdict is None:
         return treat(call, exists=False, has_check=False, policy=definition.policies.crash)
     if not verdict:
-        _note(journal, call, Disposition.FAILED, texts.did_not_happen(call.call.name, why), DID_NOT_HAPPEN)
         return Treatment.RUN_AGAIN
     done = Outcome(disposition=Disposition.DONE, content=texts.happened(call.call.name, why), why="checked")
     journal.settle(call, done, synthetic=True)
@@ -212,7 +226,7 @@ def _after_asking(
 
 
 def _decide_approval(
-    journal: TurnJournal, call: Call, tool: Tool | None, jobs: list[Job], settings: Settings
+    journal: TurnJournal, call: Call, tool: Tool | None, begins: list[_Begin], settings: Settings
 ) -> None:
     """Run a call that was approved, close one that was not; one that nobody decided on goes on waiting."""
     assert call.approval_id is not None
@@ -223,7 +237,7 @@ def _decide_approval(
     if decision is None:
         return
     if decision == "approve" and tool is not None:
-        _run_approved(journal, call, tool, jobs, settings)
+        _run_approved(journal, call, tool, begins, settings)
     elif decision == "approve":
         journal.refuse(call, texts.unknown_tool(call.call.name, ()), "unknown_tool")
     elif decision == "deny":
@@ -232,7 +246,9 @@ def _decide_approval(
         journal.refuse(call, texts.approval_expired(call.call.name), EXPIRED)
 
 
-def _run_approved(journal: TurnJournal, call: Call, tool: Tool, jobs: list[Job], settings: Settings) -> None:
+def _run_approved(
+    journal: TurnJournal, call: Call, tool: Tool, begins: list[_Begin], settings: Settings
+) -> None:
     """Run an approved call, unless its tool is no longer the one that the person was asked about, or the yes is old.
 
     A yes counts as long as the question did, and in any case as long as a confirmation does: a turn may wait for
@@ -246,12 +262,17 @@ def _run_approved(journal: TurnJournal, call: Call, tool: Tool, jobs: list[Job],
     if call.definition and call.definition != tool.definition:
         journal.refuse(call, texts.tool_changed(call.call.name), CHANGED)
         return
-    journal.intend(call, tool.effect)
-    jobs.append(Job(call, tool))
+    begins.append(_Begin(call, tool))
 
 
 def _decide_sign_in(
-    journal: TurnJournal, call: Call, tool: Tool | None, jobs: list[Job], settings: Settings, *, refuses: bool
+    journal: TurnJournal,
+    call: Call,
+    tool: Tool | None,
+    begins: list[_Begin],
+    settings: Settings,
+    *,
+    refuses: bool,
 ) -> None:
     """Run a call whose person has signed in, close one whose person will not; any other goes on waiting."""
     assert call.connect is not None
@@ -275,16 +296,14 @@ def _decide_sign_in(
     elif tool is None:
         journal.refuse(call, texts.unknown_tool(name, ()), "unknown_tool")
     else:
-        _run_approved(journal, call, tool, jobs, settings)
+        _run_approved(journal, call, tool, begins, settings)
 
 
-def _obey(journal: TurnJournal, call: Call, tool: Tool | None, choice: str, jobs: list[Job]) -> None:
+def _obey(journal: TurnJournal, call: Call, tool: Tool | None, choice: str, begins: list[_Begin]) -> None:
     """Do with a call of unknown outcome what a person said."""
     name = call.call.name
     if choice == RUN_AGAIN and tool is not None:
-        _note(journal, call, Disposition.UNKNOWN, texts.run_again(name), RUN_AGAIN)
-        journal.intend(call, tool.effect)
-        jobs.append(Job(call, tool))
+        begins.append(_Begin(call, tool, (Disposition.UNKNOWN, texts.run_again(name), RUN_AGAIN)))
         return
     if choice == HAPPENED:
         known = Outcome(
@@ -305,13 +324,6 @@ def _obey(journal: TurnJournal, call: Call, tool: Tool | None, choice: str, jobs
             why="crash",
         )
     journal.settle(call, known, synthetic=True)
-
-
-def _note(journal: TurnJournal, call: Call, disposition: Disposition, content: str, why: str) -> None:
-    """Close the attempt that was open in the ledger before the call is begun again; the feed gets the new outcome."""
-    journal.add(
-        ev.ToolReturned(call_id=call.id, disposition=disposition, result=content, is_error=True, why=why)
-    )
 
 
 def needs_approval(tool: Tool, definition: AgentDefinition) -> bool:

@@ -26,6 +26,9 @@ REFUSED_REQUEST = "refused_request"
 COMPACTION_FAILED = "compaction_failed"
 WAITS_FOR_RESET = "waits_for_reset"
 """Codes of notices: a summary could not be made; the turn waits until a usage limit resets."""
+GO_ON = "go_on"
+START_OVER = "start_over"
+"""The choices of a person who was asked about old results."""
 STARTED_OVER = "started_over"
 """Code of the notice that a person chose to leave the earlier rounds of this turn aside."""
 REPEATED = "repeated"
@@ -79,6 +82,8 @@ class Call(msgspec.Struct, kw_only=True):
     """A person asked for a retry after its outcome."""
     set_aside: bool = False
     """The person chose to start over: it no longer counts as having run."""
+    answer: str | None = None
+    """What a person said became of it, until that is done. It is about this call and this time only."""
 
     @property
     def id(self) -> str:
@@ -137,6 +142,12 @@ class TurnSoFar(msgspec.Struct, kw_only=True):
     last_message_id: str | None = None
     """The last message that this turn put into history."""
     decisions: list[dict[str, Json]] = msgspec.field(default_factory=list)
+    """What persons decided since the last retry, oldest first. An attempt that is taken up after a crash finds
+    those of earlier attempts here too: what one stands for is over once it is done (`Call.answer`, `to_start_over`)."""
+    age_accepted: bool = False
+    """Since the last retry a person was asked about old results, and chose to use them or to leave them aside."""
+    to_start_over: bool = False
+    """A person chose to start over, and that is not done yet."""
     retried_at: float | None = None
     usage_waits: int = 0
     waits_until: float | None = None
@@ -228,13 +239,20 @@ def _turn_requeued(so_far: TurnSoFar, body: ev.TurnRequeued, at: float) -> None:
         so_far.rounds_before_retry = so_far.rounds_finished
         so_far.last_failure = None
         so_far.decisions.clear()
+        so_far.age_accepted = so_far.to_start_over = False
         for call in so_far.calls.values():
             call.retried_since = True
 
 
 def _turn_continued(so_far: TurnSoFar, body: ev.TurnContinued, at: float) -> None:
     so_far.decisions.append(body.decision)
+    choice = body.decision.get("choice")
+    if choice in (GO_ON, START_OVER):
+        so_far.age_accepted = True
+        so_far.to_start_over = choice == START_OVER
     for call in so_far.calls.values():
+        if choice is not None and call.open and call.why == ASKED:
+            call.answer = str(choice)
         if call.approval_id is not None and call.approval_id == body.decision.get("approval_id"):
             call.decision = call.decision or body.decision.get("decision")
             call.approved_at = call.approved_at or at
@@ -317,6 +335,7 @@ def _tool_intended(so_far: TurnSoFar, body: ev.ToolIntended, at: float) -> None:
     call.effect = body.effect
     call.key = body.idempotency_key
     call.intended = True
+    call.answer = None
     call.disposition = Disposition.INTENDED
     call.mutations_before = so_far.mutations
     if body.effect is not Effect.READ_ONLY:
@@ -331,6 +350,7 @@ def _tool_returned(so_far: TurnSoFar, body: ev.ToolReturned, at: float) -> None:
         so_far.mutations -= 1
     call.disposition = body.disposition
     call.why = body.why
+    call.answer = None
     call.decided_at = at
 
 
@@ -382,6 +402,7 @@ def _noticed(so_far: TurnSoFar, body: ev.Noticed, at: float) -> None:
         so_far.usage_waits += 1
         so_far.waits_until = float((body.facts or {}).get("until", at))
     elif body.code == STARTED_OVER:
+        so_far.to_start_over = False
         for call in so_far.calls.values():
             call.set_aside = True
 
