@@ -133,6 +133,7 @@ class Site:
         self.refused = 0
         self.redirect_calls: str | None = None
         self.status: int | None = None
+        self.token_status: int | None = None
         self.hang: asyncio.Event | None = None
         self.flood = False
         self.during: Any = None
@@ -187,6 +188,9 @@ class Site:
                 await app(scope, receive, send)
                 return
             self.paths.append(scope["path"])
+            if scope["path"] == "/token" and self.token_status is not None:
+                await _answer(send, self.token_status)
+                return
             if scope["path"] != "/mcp":
                 await app(scope, receive, send)
                 return

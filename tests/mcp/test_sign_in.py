@@ -291,6 +291,22 @@ async def test_an_access_token_that_ended_is_refreshed_without_anybody(tmp_path:
             assert site.authority.refreshed == 1, "one refresh for all"
 
 
+async def test_a_refresh_that_fails_for_now_asks_nobody_to_sign_in_again(tmp_path: Path) -> None:
+    async with serve() as site, opened(tmp_path, site) as world:
+        await world.connect()
+        site.authority.forget(refresh_too=False)
+        site.token_status = 503
+        c, turn = await world.say("act")
+        await world.state(turn, "settled")
+        assert "cannot be refreshed now" in str(await world.keeper.store.messages_after(c))
+        assert (await world.keeper.connections.list(OPERATOR))[0]["state"] == "connected"
+        assert site.acted == []
+        site.token_status = None
+        _, again = await world.say("act", c=c)
+        await world.state(again, "settled")
+        assert site.acted == ["act a"]
+
+
 async def test_signing_out_here_tells_the_authority_and_later_calls_wait(tmp_path: Path) -> None:
     async with serve() as site, opened(tmp_path, site) as world:
         await world.connect()

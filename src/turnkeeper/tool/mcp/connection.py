@@ -50,6 +50,7 @@ class Connection:
         streams: Callable[[], AbstractAsyncContextManager[Any]],
         *,
         notes: Notes | None = None,
+        trouble: Callable[[], str] = lambda: "",
         child: Child | None = None,
     ) -> None:
         self.server = server
@@ -58,6 +59,8 @@ class Connection:
         """Its server said that it has other tools now."""
         self._streams = streams
         self._notes = notes
+        self._trouble = trouble
+        """Why the person's sign-in cannot be used just now, although it is there; "" if it can."""
         self._child = child
         self._client: Any = None
         self._opened = asyncio.Event()
@@ -91,7 +94,7 @@ class Connection:
         for method in ("initialize", "server/discover"):
             note = self._note(method)
             if note.refused:
-                raise SignInNeeded(self._sign_in(note))
+                raise self._refusal(note, SourceTrouble)
             if note.not_sent or note.lost:
                 raise SourceTrouble(note.not_sent or note.lost)
         if timed_out:
@@ -156,7 +159,7 @@ class Connection:
         except MCPError as error:
             note = self._note("tools/list")
             if note.refused:
-                raise SignInNeeded(self._sign_in(note)) from None
+                raise self._refusal(note, SourceTrouble) from None
             raise SourceTrouble(str(error)[:500]) from None
         except OutcomeLost as error:
             raise SourceTrouble(str(error)) from None
@@ -185,7 +188,7 @@ class Connection:
     def _failed(self, error: Any, note: Note) -> Exception:
         """What an error of the protocol means for the call."""
         if note.refused:
-            return SignInNeeded(self._sign_in(note))
+            return self._refusal(note, NotSent)
         if note.not_sent:
             return NotSent(note.not_sent)
         if note.status == 404 and error.code != UNKNOWN_METHOD:
@@ -216,6 +219,11 @@ class Connection:
 
     def _note(self, key: str) -> Note:
         return Note() if self._notes is None else self._notes.of(key)
+
+    def _refusal(self, note: Note, otherwise: type[Exception]) -> Exception:
+        """What a 401 means: that a sign-in is needed, unless there is one that cannot be refreshed just now."""
+        trouble = self._trouble()
+        return otherwise(trouble) if trouble else SignInNeeded(self._sign_in(note))
 
     def _sign_in(self, note: Note) -> SignIn:
         why = "scope" if note.status == 403 else "revoked" if note.grant else "not_connected"

@@ -77,6 +77,7 @@ class Grants:
         self._refresh = refresh
         self._known: dict[tuple[str, str], Grant | None] = {}
         self._busy: dict[tuple[str, str], asyncio.Task[Grant | None]] = {}
+        self._troubles: dict[tuple[str, str], str] = {}
 
     async def of(self, server: str, person: str) -> Grant | None:
         """The grant as it is kept."""
@@ -89,13 +90,19 @@ class Grants:
                 self._known[key] = None
         return self._known[key]
 
+    def trouble(self, server: str, person: str) -> str:
+        """Why a grant that is there could not be refreshed just now, "" if nothing hinders: no new sign-in helps."""
+        return self._troubles.get((server, person), "")
+
     async def put(self, grant: Grant) -> None:
         """Keep a grant, in the place of an earlier one."""
+        self._troubles.pop((grant.server, grant.person), None)
         await self.vault.put(_name(grant.server, grant.person), msgspec.json.encode(grant))
         self._known[grant.server, grant.person] = grant
 
     async def forget(self, server: str, person: str) -> None:
         """There is no grant any more."""
+        self._troubles.pop((server, person), None)
         await self.vault.put(_name(server, person), None)
         self._known[server, person] = None
 
@@ -133,6 +140,7 @@ class Grants:
                 return None
             await self.put(renewed)
         except Exception as error:  # noqa: BLE001 - what passes is tried again at the next call
+            self._troubles[grant.server, grant.person] = "the sign-in there cannot be refreshed now"
             log.warning(
                 "a sign-in could not be refreshed",
                 extra={"server": grant.server, "why": type(error).__name__},

@@ -282,7 +282,13 @@ class McpServers:
             child.ended = connection.end
             return connection
         notes = Notes()
-        return Connection(server, person, lambda: self._http(server, person, notes), notes=notes)
+        return Connection(
+            server,
+            person,
+            lambda: self._http(server, person, notes),
+            notes=notes,
+            trouble=lambda: self.grants.trouble(server.name, person),
+        )
 
     @asynccontextmanager
     async def _http(self, server: McpServer, person: str, notes: Notes) -> AsyncIterator[Any]:
