@@ -84,22 +84,29 @@ def test_closed_turns_are_encoded_once(dialect: str, monkeypatch: pytest.MonkeyP
         growing.extend([Message(message_id=f"u{n}", role="user", parts=(Text(f"ask {n}"),))])
         feed = growing.feed().messages
         encoded.clear()
-        data = builder.build(feed, instructions="", tools=(), options={})
+        data = builder.build(feed, instructions="Be kind.", tools=(), options={})
         if n > 50:
             assert max(encoded) <= 5
-        assert data == Builder(dialect, HERE).build(list(feed), instructions="", tools=(), options={})
+        assert data == Builder(dialect, HERE).build(list(feed), instructions="Be kind.", tools=(), options={})
         growing.extend(turn(n, tool=True)[1:])
 
 
-@pytest.mark.parametrize("odd", ["same id", "other options", "marked"])
-def test_what_reaches_back_is_encoded_anew(odd: str) -> None:
-    builder = Builder("anthropic", HERE)
-    growing = FeedBuilder([message for n in range(3) for message in turn(n, tool=True)])
+@pytest.mark.parametrize("odd", ["same id", "other options", "marked", "instructions"])
+@pytest.mark.parametrize("dialect", ["anthropic", "openai-chat", "gemini"])
+def test_what_reaches_back_is_encoded_anew(dialect: str, odd: str) -> None:
+    builder = Builder(dialect, HERE)
+    first = (
+        [Message(message_id="s", role="system", parts=(Text("Speak low."),))] if odd == "instructions" else []
+    )
+    growing = FeedBuilder([*first, *[message for n in range(3) for message in turn(n, tool=True)]])
     growing.extend([Message(message_id="q", role="user", parts=(Text("q"),))])
     builder.build(growing.feed().messages, instructions="", tools=(), options={})
     options: dict[str, Any] = {}
     if odd == "same id":
         growing.extend(turn(1, tool=True)[1:])
+        growing.extend([Message(message_id="q2", role="user", parts=(Text("q2"),))])
+    elif odd == "instructions":
+        growing.extend([*turn(4)[2:], *turn(5)])
         growing.extend([Message(message_id="q2", role="user", parts=(Text("q2"),))])
     elif odd == "other options":
         options = {"thinking": True}
@@ -109,4 +116,4 @@ def test_what_reaches_back_is_encoded_anew(odd: str) -> None:
         growing.replace([*messages, Message(message_id="q", role="user", parts=(Text("q"),))])
     feed = growing.feed().messages
     given = {"instructions": "", "tools": (), "options": options}
-    assert builder.build(feed, **given) == Builder("anthropic", HERE).build(list(feed), **given)
+    assert builder.build(feed, **given) == Builder(dialect, HERE).build(list(feed), **given)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from turnkeeper.conversation.messages import USER, Message, Origin
+from turnkeeper.conversation.messages import SYSTEM, USER, Message, Origin
 from turnkeeper.conversation.parts import Attachment, Text, ToolCall, ToolResult
 from turnkeeper.history.builder import GrownList
 from turnkeeper.port.provider import ProviderFailed, ToolSpec
@@ -22,6 +22,10 @@ from turnkeeper.provider.wire import Encoded, Files, Violation
 
 Report = Callable[[Sequence[Violation]], None]
 """Told of rules that one of our own requests broke."""
+
+
+INSTRUCTIONS = ("system", "developer")
+"""Roles of the message at the front in which some wires put the instructions."""
 
 
 class _Prefix:
@@ -39,11 +43,13 @@ class _Prefix:
     def takes(self, messages: Sequence[Message]) -> bool:
         """Whether these can stand behind it without a look at it.
 
-        Not if a call has an id that was there before (it is sent under another one), and not with files or
+        Not with instructions of its own, which go to the front; not if a call has an id that was there before (it is sent under another one), and not with files or
         marks for the cache, which are counted over the whole request.
         """
         ids: list[str] = []
         for message in messages:
+            if message.role == SYSTEM:
+                return False
             for part in message.parts:
                 if type(part) is Text:
                     if part.bound is not None:
@@ -127,6 +133,8 @@ class Builder:
         if found or not isinstance(encoded.body.get(field), list):
             return None
         turns: list[Any] = encoded.body[field]
+        lead = turns[:1] if turns and turns[0].get("role") in INSTRUCTIONS else []
+        turns = turns[len(lead) :]
         if fresh:
             without_marks = {**options, "cache": False}  # a mark stands on the last block of a request
             alone = self._dialect.encode(
@@ -144,8 +152,8 @@ class Builder:
             turns = turns[len(closed) :]
             feed.closed.kept = kept
         self.names.update(encoded.names)
-        rest = msgspec.json.encode(turns)
-        whole = b"".join((b"[", kept.data, b",", rest[1:]))
+        before = b"".join([msgspec.json.encode(turn) + b"," for turn in lead])
+        whole = b"".join((b"[", before, kept.data, b",", msgspec.json.encode(turns)[1:]))
         return msgspec.json.encode({**encoded.body, field: msgspec.Raw(whole), **self._fields})
 
     def encode(
