@@ -19,6 +19,8 @@ from turnkeeper.retained.machine.state import Timing
 from turnkeeper.retained.signs import SignKind
 from turnkeeper.retained.tape import Tape
 from turnkeeper.testing.model_server import ModelServer
+from turnkeeper.testing.model_server.anthropic_wire import AnthropicWire
+from turnkeeper.testing.model_server.wire import Asked
 
 TOOL_SECONDS = 45
 KEPT = {"PATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV"}
@@ -58,12 +60,26 @@ def script(cli: str) -> dict[str, Any]:
     }
 
 
+class ClaudeWire(AnthropicWire):
+    """What claude-code itself adds to a prompt is not what a person said."""
+
+    def read(self, body: Any, model: str) -> Asked:
+        asked = super().read(body, model)
+        asked.user_texts = [text for text in asked.user_texts if not text.startswith(ADDED)]
+        return asked
+
+
+ADDED = ("# Environment", "<system-reminder>")
+
+
 class RealStage(Stage):
     """One real CLI behind a Keeper."""
 
     def __init__(self, folder: Path, cli: str, model: ModelServer, **more: Any) -> None:
         super().__init__(folder, cli, **more)
         self.model = model
+        if cli == "claude-code":
+            model._wires["anthropic"] = ClaudeWire()
         self._prepare()
 
     def config(self) -> RetainedConfig:

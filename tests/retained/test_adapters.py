@@ -259,6 +259,11 @@ def test_a_modal_that_nobody_understands_holds() -> None:
 
 
 @pytest.mark.parametrize("cli", FOLDERS)
+def test_the_form_of_an_accent_makes_no_other_text(cli: str) -> None:
+    assert ADAPTERS[cli].normalise("e\u0301 \u1112\u1161\u11ab") == ADAPTERS[cli].normalise("\u00e9 \ud55c")
+
+
+@pytest.mark.parametrize("cli", FOLDERS)
 def test_a_plain_turn_is_taken_said_ended(cli: str) -> None:
     found = [s for s in read_rows(cli, "10-text") if s.kind != "began"]
     assert kinds(found) == "taken said! ended"

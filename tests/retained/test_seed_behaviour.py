@@ -157,6 +157,16 @@ async def test_a_message_that_vanishes_twice_has_failed_and_its_text_is_kept(mak
     assert (await stage.keeper.retry(OWNER, turn_id)).turn_id == turn_id
 
 
+async def test_a_text_that_the_cli_wrote_down_otherwise_is_not_sent_again(make: Make) -> None:
+    """Its own record is not recognised, but another text was taken in its place: that is no silence."""
+    stage = await make(Quirks(alters_texts=True), scale=10.0)
+    turn_id = await stage.post("once only")
+    turn = await stage.ended(turn_id, 30)
+    assert (turn.state, turn.failure and turn.failure["kind"]) == ("failed", "uncertain")
+    assert stage.submits().count("once only") == 1
+    assert "repaste" not in await steps(stage, turn_id)
+
+
 async def test_a_failed_delivery_is_confirmed_late_by_its_record_and_its_answer_is_kept(make: Make) -> None:
     stage = await make(Quirks(record_s=5.0, turn_s=6.0, busy_title=False, end_signal_at_s=0.0), scale=30.0)
     turn_id = await stage.post("slow to write")

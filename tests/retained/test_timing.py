@@ -1,11 +1,11 @@
-"""The waits of a retained agent, as its entry in the agents file changes them."""
+"""The entry of a retained agent in the agents file: its waits, and what is not built in."""
 
 from __future__ import annotations
 
 import pytest
 
 from turnkeeper.agent.definition import AgentDefinition, Retained
-from turnkeeper.app.wiring import timing_of
+from turnkeeper.app.wiring import check_agent, timing_of
 from turnkeeper.errors import ConfigError
 from turnkeeper.settings import Settings
 
@@ -31,3 +31,9 @@ def test_the_agents_own_wait_comes_before_the_setting_and_the_setting_before_the
 def test_a_wait_that_cannot_be_is_refused_by_name(timing: dict[str, float], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         timing_of(agent(**timing), Settings())
+
+
+def test_a_driver_that_is_not_built_in_is_refused_and_not_replaced_by_another() -> None:
+    asked = AgentDefinition(name="a", runner="retained", cli="pi", retained=Retained(driver="structured"))
+    with pytest.raises(ConfigError, match="'structured' is not built in"):
+        check_agent(asked, None)

@@ -106,6 +106,10 @@ def check_agent(definition: AgentDefinition, path: Path | None) -> None:
     if definition.runner == "retained":
         adapter_named(definition.cli or "")
         timing_of(definition, Settings())
+        if definition.retained.driver != "pane":
+            raise ConfigError(
+                why=f"agent {definition.name}: driver = {definition.retained.driver!r} is not built in yet; leave it out"
+            )
         return
     load_agent_tools(definition, path=path)
 

@@ -7,6 +7,7 @@ no conversation: it is asked how to launch, what a row of the transcript means, 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -198,7 +199,11 @@ ESCAPES: Final = re.compile("\x1b\\[[0-9;]*[A-Za-z]")
 
 
 def normal(text: str) -> str:
-    """What all CLIs do to a text, undone on both sides: line ends, tabs, controls, outer and trailing blanks, wrappers."""
+    """What CLIs do to a text, undone on both sides: line ends, tabs, controls, outer and trailing blanks, wrappers.
+
+    And the form of accents: claude-code writes `e` with a combining accent as one letter.
+    """
+    text = unicodedata.normalize("NFC", text)
     if "<pasted_content" in text:
         text = PASTE_WRAPPER.sub(lambda found: ("\n" if found.start() else "") + found.group(1), text)
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", "    ")

@@ -418,7 +418,14 @@ class Run:
             await self.turn.hand_over(self._riders[turn_id], body)
 
     async def _note(self, turn_id: str, what: str, facts: dict[str, Any]) -> None:
-        await self._about(turn_id, DeliveryNoted(what, {**facts, "pane": self.session.keep.mark}))
+        session = self.session
+        noted = self._about(turn_id, DeliveryNoted(what, {**facts, "pane": session.keep.mark}))
+        if what != "paste":
+            await noted
+            return
+        # Both before the paste, and in one commit: what is pasted may be cleared away by whoever comes next.
+        session.pasted(self.state.item(turn_id).text)
+        await asyncio.gather(noted, session.save(settled=False))
 
     async def _receipt(self, effect: e.Receipt) -> None:
         session = self.session
@@ -447,8 +454,6 @@ class Run:
 
     async def _paste(self, effect: e.Paste) -> None:
         session = self.session
-        session.pasted(effect.text)
-        await session.save(settled=False)
         failpoint("retained.before_paste")
         try:
             pane = await session.find()

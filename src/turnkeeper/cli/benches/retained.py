@@ -119,7 +119,7 @@ async def _pasting(keeper: Keeper, runner: RetainedRunner, conversations: list[s
         await pane.press("C-u", "C-u")
     pane.paste = paste
     p50, p95 = median(waits) * 1000, statistics.quantiles(waits, n=20)[-1] * 1000
-    note = f"four commits are in it; one takes {median(commits) * 1000:.1f} ms on this disk now"
+    note = f"two commits are in it; one takes {median(commits) * 1000:.1f} ms on this disk now"
     return [
         Row(
             name="submit to pasted, p50",

@@ -301,7 +301,7 @@ def ask_time(state: State, told: i.Tick, now: float, effects: Effects) -> State:
     again = (
         since >= timing.transcript_ask_seconds
         and state.readable
-        and not (item.redone or item.command or state.unfinished)
+        and not (item.redone or item.command or item.shadowed or state.unfinished)
     )
     if not again:
         return state
@@ -336,6 +336,14 @@ def _no_record(state: State, item: Item, now: float, effects: Effects) -> State:
 
 
 def _not_submitted(state: State, item: Item, now: float, effects: Effects) -> State:
+    if item.shadowed:
+        seconds = state.timing.unsubmitted_seconds
+        effects.append(e.Receipt(state="uncertain", evidence={"via": "shadowed", "silent_seconds": seconds}))
+        sentence = (
+            "After this message was sent the CLI wrote down a text that is not this one; it may be this one in another "
+            "form. It was not sent again; look before you repeat it."
+        )
+        return fail(state, failure("uncertain", sentence, retryable=True, seconds=seconds), now, effects)
     effects.append(e.Note(step="clear", turn_id=item.turn_id, facts={"why": "not submitted"}))
     effects.append(e.Clear())
     seconds = state.timing.unsubmitted_seconds

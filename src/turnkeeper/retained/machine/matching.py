@@ -7,6 +7,7 @@ proves all texts that it is made of. Composers are compared without white space,
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 from turnkeeper.retained.machine.state import Item
@@ -39,7 +40,14 @@ def proven(items: Sequence[Item], key: str) -> tuple[Item, ...]:
             rest = rest[len(item.key) :].lstrip("\n")
             if not rest and len(taken) > 1:
                 return tuple(taken)
-    return ()
+    # A CLI may change what nobody measured: blanks, or letters of another width or composition.
+    looks = bare(key)
+    return tuple(item for item in waiting if bare(item.key) == looks)[:1]
+
+
+def bare(text: str) -> str:
+    """The text without white space and without differences of form."""
+    return squash(unicodedata.normalize("NFKC", text))
 
 
 def ours(items: Sequence[Item], past: Sequence[str], reading: Reading) -> bool:

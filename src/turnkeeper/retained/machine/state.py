@@ -111,6 +111,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: bool = False
     lost: bool = False
     """Handing it over was given up."""
+    shadowed: bool = False
+    """Since its Enter the CLI took a text that is not this one: it may be this one in another form."""
 
 
 class Hand(msgspec.Struct, frozen=True, kw_only=True):

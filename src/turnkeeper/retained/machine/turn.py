@@ -132,6 +132,8 @@ def _taken(state: State, sign: Sign, now: float, effects: Effects, written: list
     if not items:
         _flush(effects, written)
         effects.append(e.Foreign(sign=sign))
+        if state.own.enters > 0 and not state.own.confirmed:
+            state = state.with_item(replace(state.own, shadowed=True))
         return replace(state, last_work=now, foreign=True)
     _flush(effects, written)
     state = replace(state, foreign=False)

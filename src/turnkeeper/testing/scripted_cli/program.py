@@ -566,6 +566,8 @@ class ScriptedCli:
         self.transcript.enqueue(recorded)
 
     def _recorded(self, text: str) -> str:
+        if self.quirks.alters_texts:
+            text = text.swapcase()
         if self.dialect != "claude-code":
             return text.strip()
         if text.count("\n") >= 3 or len(text) > 800:

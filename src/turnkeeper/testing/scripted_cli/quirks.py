@@ -61,6 +61,8 @@ class Quirks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """So often the text vanishes at Enter without a row, and two blank lines stay in the composer (seed 002)."""
     records_nothing: bool = False
     """No transcript at all."""
+    alters_texts: bool = False
+    """Writes another text down than the one that it took."""
     silent_think_s: float = 0.0
     """Shows no sign of work on the screen for so long."""
     omit_end_event: bool = False
