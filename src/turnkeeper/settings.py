@@ -30,6 +30,7 @@ Seconds = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Budget = Annotated[int, Field(ge=0)]
+Phrase = Annotated[str, Field(min_length=2, max_length=200)]
 """How often something may happen; 0 switches it off."""
 
 
@@ -134,6 +135,8 @@ class Settings(BaseSettings):
     """... and after at most this much new text."""
     confirmation_expiry_seconds: Seconds = 60.0
     """After this long a dangerous confirmation no longer acts."""
+    dangerous_phrases: tuple[Phrase, ...] = ()
+    """Phrases of your own by which a person confirms something dangerous; they expire as the built-in ones do."""
     resume_window_seconds: Seconds = 1800.0
     """After an interruption, an answer that was under way is resumed within this time."""
     approval_seconds: Seconds = 600.0

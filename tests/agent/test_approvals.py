@@ -292,6 +292,25 @@ def test_the_edge_of_the_expiry(age: float, expired: int) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("phrases", [(), ("make it so",)])
+def test_a_phrase_of_ones_own_expires_as_the_built_in_ones_do(phrases: tuple[str, ...]) -> None:
+    said = "Make it so, number one."
+
+    async def main() -> None:
+        world = World("OK", "hello", dangerous_phrases=phrases)
+        turn = world.turn(said)
+        await turn.carry_out(world.runner)
+        began = turn.history()[0].created_at
+        await asyncio.sleep(began + 61 - world.clock.now())
+        await turn.next_turn("are you there?").carry_out(world.runner)
+        assert [body.pattern for body in turn.bodies(ev.ConfirmationExpired)] == list(phrases)
+        fed = world.model.sent[-1][0].text
+        assert (said in fed) == (not phrases)
+        assert ("EXPIRED" in fed) == bool(phrases)
+
+    run(main())
+
+
 def test_a_rescue_long_after_the_confirmation_does_not_act_on_it() -> None:
     async def main() -> None:
         gate = asyncio.Event()

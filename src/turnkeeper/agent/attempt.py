@@ -36,6 +36,7 @@ from turnkeeper.history.confirmations import (
     find_stale_confirmations,
     proposal_of,
 )
+from turnkeeper.history.phrases import BUILT_IN
 from turnkeeper.port.provider import Deadlines
 from turnkeeper.port.runner import Answered, FailedWith, Needs, Outcome, Stopped, TurnPort
 from turnkeeper.settings import Settings
@@ -65,6 +66,8 @@ class Agent:
         self.sources = tuple(sources)
         """Where more tools come from, for each person and at each time others."""
         self.settings = settings
+        self.confirmations = BUILT_IN.with_phrases(settings.dangerous_phrases)
+        """What counts as a confirmation of something dangerous."""
         self.histories = Histories(settings.kept_messages_max)
         self.judged: dict[str, int] = {}
         """Per conversation the seq up to which no confirmation can grow stale any more."""
@@ -136,7 +139,10 @@ class Attempt:
         self.agent = agent
         self.turn = turn
         self.journal = TurnJournal(
-            turn, {name: tool.effect for name, tool in agent.tools.items()}, agent.histories
+            turn,
+            {name: tool.effect for name, tool in agent.tools.items()},
+            agent.histories,
+            agent.confirmations,
         )
         self.tools: dict[str, Tool] = dict(agent.tools)
         """What the agent can do now."""
@@ -259,6 +265,7 @@ class Attempt:
             newer,
             self.turn.clock.now(),
             expiry_seconds=self.agent.settings.confirmation_expiry_seconds,
+            patterns=self.agent.confirmations,
             expired=frozenset([m.message_id for m in newer if m.standing == EXPIRED]),
             after_seq=judged,
         )
@@ -281,7 +288,9 @@ class Attempt:
         judged = self.agent.judged.get(self.turn.offer.turn.conversation_id, 0)
         messages = [m for m in journal.messages if not m.seq or m.seq > judged or m.role == ASSISTANT]
         expired = frozenset([m.message_id for m in messages if m.standing == EXPIRED])
-        for index, pattern in find_fresh_confirmations(messages, expired=expired):
+        for index, pattern in find_fresh_confirmations(
+            messages, patterns=self.agent.confirmations, expired=expired
+        ):
             why = self._no_consent(messages, index, steered_by)
             if why is not None:
                 journal.add(ev.ConfirmationExpired(messages[index].message_id, pattern, why))

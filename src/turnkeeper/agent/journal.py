@@ -23,7 +23,15 @@ from turnkeeper.conversation.parts import Json, Part, Text, ToolResult
 from turnkeeper.conversation.turns import Disposition, Effect, ReceiptState
 from turnkeeper.errors import Fenced
 from turnkeeper.history.builder import FeedBuilder
-from turnkeeper.history.feed import Compaction, Feed, FeedOptions, find_compaction, find_expired
+from turnkeeper.history.feed import (
+    BUILT_IN,
+    Compaction,
+    Confirmations,
+    Feed,
+    FeedOptions,
+    find_compaction,
+    find_expired,
+)
 from turnkeeper.port.runner import Rider, TurnPort
 from turnkeeper.tool import Outcome
 
@@ -33,14 +41,20 @@ replace = msgspec.structs.replace
 class TurnJournal:
     """Reads and writes the journal of one running turn."""
 
-    def __init__(self, turn: TurnPort, effects: Mapping[str, Effect], histories: Histories) -> None:
+    def __init__(
+        self,
+        turn: TurnPort,
+        effects: Mapping[str, Effect],
+        histories: Histories,
+        confirmations: Confirmations = BUILT_IN,
+    ) -> None:
         self.turn = turn
         self._histories = histories
         self._read_at: int | None = None
         """The seq up to which the store was read; None: what is known here is not worth keeping."""
         self._read_count = 0
         self._effects = dict(effects)
-        self._options = FeedOptions(effects=self._effects)
+        self._options = FeedOptions(effects=self._effects, confirmations=confirmations)
         self._builder = FeedBuilder(options=self._options)
         self.so_far = TurnSoFar()
         self.messages: list[Message] = []

@@ -284,6 +284,7 @@ class ModelTurn(Attempt):
         options = FeedOptions(
             effects={name: tool.effect for name, tool in self.tools.items()},
             compaction=self.journal.compaction,
+            confirmations=self.agent.confirmations,
         )
         feed = build_feed([*covered, request], expired=find_expired(covered), options=options)
         try:

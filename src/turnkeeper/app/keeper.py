@@ -80,7 +80,7 @@ from turnkeeper.errors import (
     TurnDecided,
     Unauthorized,
 )
-from turnkeeper.history.feed import FeedOptions, build_feed, find_compaction, find_expired
+from turnkeeper.history.feed import BUILT_IN, FeedOptions, build_feed, find_compaction, find_expired
 from turnkeeper.lane import Rules, inputs
 from turnkeeper.outbound import Bounds, Reach
 from turnkeeper.port.clock import Clock, Ids
@@ -1091,7 +1091,9 @@ class Keeper:
         tools = await self._tools_of(definition, principal)
         # The very options that a turn's own journal builds its feeds with (agent/journal.py).
         given = FeedOptions(
-            effects={tool.name: tool.effect for tool in tools}, compaction=find_compaction(messages)
+            effects={tool.name: tool.effect for tool in tools},
+            compaction=find_compaction(messages),
+            confirmations=BUILT_IN.with_phrases(self.settings.dangerous_phrases),
         )
         feed = build_feed(messages, expired=find_expired(messages), options=given)
         own = provider is None or provider == model.provider
