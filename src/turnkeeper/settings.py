@@ -140,7 +140,9 @@ class Settings(BaseSettings):
     resume_window_seconds: Seconds = 1800.0
     """After an interruption, an answer that was under way is resumed within this time."""
     approval_seconds: Seconds = 600.0
-    """How long a question for approval can be answered."""
+    """How long a question for approval can be answered, where a person is looking."""
+    approval_away_seconds: Seconds = 86_400.0
+    """The same in turns of webhooks, bots and schedules, where nobody is."""
     connect_seconds: Seconds = 86_400.0
     """How long a call that needs a sign-in waits for it."""
 

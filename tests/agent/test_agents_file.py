@@ -90,6 +90,7 @@ def test_without_a_file_there_is_the_built_in_demo() -> None:
 
 WRONG = {
     "[agents.a]\nprovider='scripted'\ntools = ['mcp:x']\n": "[agents.a] (line 3): tools: there is no [mcp.x]; there are: none",
+    "[agents.a]\nprovider='scripted'\npolicies = { expiry = { x = 0 } }\n": "policies.expiry.x must be more than 0",
     "[mcp.x]\n": "[mcp.x]: it needs either `command",
     "[mcp.x]\nurl = 'ftp://a'\n": "`url` must be an http or https address",
     "[mcp.x]\nurl = 'http://me:secret@a'\n": "must not hold a name or password",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.agent.world import PlayedModel, World, call, results, run
 from turnkeeper.agent.definition import Policies
 from turnkeeper.conversation import events as ev
-from turnkeeper.conversation.turns import Disposition, Failure
+from turnkeeper.conversation.turns import Disposition, Failure, Principal
 from turnkeeper.port.runner import Answered, Needs
 from turnkeeper.testing.turn_port import MemoryTurn
 from turnkeeper.tool import Tool, tool, tool_of
@@ -438,5 +439,33 @@ def test_a_confirmation_is_bound_to_what_it_confirmed() -> None:
         last.journal.append(last._event(ev.MessageMarked(proposal.message_id, replay=False), 99, 1))
         await last.carry_out(world.runner)
         assert cleared(turn) == ["proposal_gone"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("expiry", "producer", "kind", "seconds"),
+    [
+        ({}, "page", "person", 600.0),
+        ({}, "github", "producer", 86_400.0),
+        ({"github": 3600.0}, "github", "producer", 3600.0),
+        ({"github": 3600.0, "destructive": 60.0}, "github", "producer", 60.0),
+        ({"github": 3600.0, "destructive": 60.0, "drop": 5.0}, "github", "producer", 5.0),
+        ({"another": 5.0}, "page", "person", 600.0),
+    ],
+    ids=["looking", "nobody looks", "channel", "risk", "tool", "others"],
+)
+def test_how_long_a_question_lasts_goes_by_risk_and_channel(
+    expiry: dict[str, float], producer: str, kind: str, seconds: float
+) -> None:
+    async def main() -> None:
+        world = World([DROP], tools=Shop().tools(), policies=Policies(expiry=expiry))
+        turn = world.turn("drop staging")
+        request = msgspec.structs.replace(
+            turn.offer.request, producer=producer, principal=Principal(user_id="u_1", kind=kind)
+        )
+        turn.offer = msgspec.structs.replace(turn.offer, request=request)
+        _, needs = await parked(world, turn)
+        assert needs.needs["expires_at"] == world.clock.now() + seconds
 
     run(main())

@@ -199,6 +199,9 @@ def _definition(name: str, entry: _Entry, place: _Place, folder: Path) -> AgentD
         value = getattr(entry.deadlines, field, None)
         if value is not None and value <= 0:
             raise place.error(name, f"deadlines.{field} must be more than 0", field)
+    for what, seconds in entry.policies.expiry.items():
+        if seconds <= 0:
+            raise place.error(name, f"policies.expiry.{what} must be more than 0", "expiry")
     if entry.context_tokens_max is not None and entry.context_tokens_max < 1_000:
         raise place.error(name, "context_tokens_max must be at least 1000", "context_tokens_max")
     provider = provider or "scripted"

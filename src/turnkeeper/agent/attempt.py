@@ -351,9 +351,21 @@ class Attempt:
                 jobs.append(Job(call, tool))
         return jobs
 
+    def _approval_seconds(self, tool: Tool) -> float:
+        """How long a question about this tool can be answered, by risk and by channel: who looks answers soon."""
+        policies, request = self.agent.definition.policies, self.turn.offer.request
+        for name in (tool.name, str(tool.effect), request.producer):
+            if name in policies.expiry:
+                return policies.expiry[name]
+        if policies.approval_seconds is not None:
+            return policies.approval_seconds
+        settings = self.agent.settings
+        nobody_looks = request.principal.kind == "producer"
+        return settings.approval_away_seconds if nobody_looks else settings.approval_seconds
+
     def request_approval(self, call: Call, tool: Tool) -> None:
         policies = self.agent.definition.policies
-        seconds = policies.approval_seconds or self.agent.settings.approval_seconds
+        seconds = self._approval_seconds(tool)
         self.journal.add(
             ev.ApprovalRequested(
                 approval_id=approval_id(self.journal.turn_id, call.round, call.order),

@@ -25,6 +25,10 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The user who must approve; None: whoever has the right in the conversation."""
     approval_seconds: float | None = None
     """How long a question for approval can be answered; None: the setting of that name."""
+    expiry: dict[str, float] = msgspec.field(default_factory=dict)
+    """The same in seconds for one tool, for one effect (destructive, acts, ...), or for turns of one producer (the
+    channel: page, cli, api, or the name of a webhook or bot). The tool goes before the effect, the effect before
+    the producer."""
     usage_limit: Literal["fail", "wait"] = "fail"
     """When a usage limit is reached that says when it resets: fail, or carry on then (once a turn)."""
     heal_leaks: bool = False
