@@ -1211,6 +1211,11 @@ def test_find_ends_at_links_that_loop(tmp_path: Path) -> None:
     (projects / "loop").symlink_to(projects, target_is_directory=True)
     (projects / "self.jsonl").symlink_to(projects / "self.jsonl")
     assert list(find(Roots(home=tmp_path))) == []
+    day = tmp_path / ".codex/sessions/2026"
+    day.mkdir(parents=True)
+    (day / "rollout-2026-01-01T00-00-00-0199a000-0000-7000-8000-000000000001.jsonl").write_text("{}\n")
+    (day / "again").symlink_to(day, target_is_directory=True)
+    assert len(list(find(Roots(home=tmp_path)))) == 1, "a session is listed once, however it is reached"
 
 
 def test_an_id_that_find_listed_is_found_again_and_a_path_is_not(tmp_path: Path) -> None:
