@@ -159,7 +159,7 @@ def _sign_in_card(wait: dict[str, Any], at: dict[str, Any]) -> dict[str, Any]:
     return {
         "kind": "auth",
         "server": wait["server"],
-        "sentence": f"{wait['server']} {why}; {names} waits for that.",
+        "sentence": f"{wait['server']} {why}; {names} waits for that. Open /connect/{wait['server']} here to sign in.",
         "why": wait["why"],
         "calls": wait["calls"],
         "connect": f"/connect/{wait['server']}",
