@@ -38,10 +38,12 @@ class World:
         self.folder = folder
         self.complaints: list[str] = []
 
-    async def page(self, **more: Any) -> Page:
-        """A signed-in page; what the console says is collected."""
+    async def page(self, *, script: str | None = None, **more: Any) -> Page:
+        """A signed-in page; what the console says is collected. `script` runs in it before all else."""
         context = await self.browser.new_context(viewport={"width": 1200, "height": 800}, **more)
         await context.add_cookies([self.cookie()])
+        if script is not None:
+            await context.add_init_script(script)
         page = await context.new_page()
         page.on(
             "console",
@@ -70,6 +72,17 @@ SCRIPT = {
             "rounds": [
                 {"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]},
                 {"text": "two **bold** words"},
+            ],
+        },
+        {
+            "match": "code",
+            "rounds": [
+                {
+                    "text": "A turn is kept in **one commit**:\n\n```python\ndef keep(turn: Turn) -> Receipt:\n"
+                    "    with store.commit() as batch:\n        batch.add(Submitted(turn))\n"
+                    "    return Receipt(turn.id)\n```\n\n| state | shown as |\n| --- | --- |\n| queued | a clock |\n"
+                    "| settled | two ticks |\n"
+                }
             ],
         },
         {

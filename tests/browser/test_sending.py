@@ -157,3 +157,20 @@ async def test_a_failed_message_is_sent_again_whole(world: World) -> None:
     await page.get_by_role("button", name="Resend", exact=True).click()
     await expect(page.locator("article.user")).to_have_count(2)
     assert [text for text in await words(page) if text == "fail now"] == ["fail now", "fail now"]
+
+
+async def test_a_draft_is_gone_on_with_on_another_device(world: World) -> None:
+    desk = await world.page()
+    await send(desk, "begin")
+    await expect(desk.get_by_text("ok begin")).to_be_visible()
+    async with desk.expect_response("**/draft") as kept:
+        await desk.fill("#composer", "begun at the desk")
+    assert (await kept.value).ok
+    phone = await world.page(is_mobile=True)
+    await expect(phone.locator("#composer")).to_have_value("begun at the desk")
+    async with phone.expect_response("**/draft") as kept:
+        await send(phone, "begun at the desk, sent from the phone")
+    await kept.value
+    await expect(desk.get_by_text("ok begun at the desk, sent from the phone")).to_be_visible()
+    await desk.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    await expect(desk.locator("#composer")).to_have_value("")

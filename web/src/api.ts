@@ -100,6 +100,8 @@ export type Approval = {
   arguments?: unknown;
   expires_at?: string;
   sentence?: string;
+  server?: string;
+  connect?: string;
   choices?: string[];
   offers?: string[];
 };

@@ -20,13 +20,18 @@ function Countdown({ until }: { until?: string }) {
 
 export default function Card({ one }: { one: Approval }) {
   if (one.kind !== "approval") {
-    const choices = [...(one.choices ?? one.offers ?? []), "give_up"];
+    const choices = [...(one.choices ?? one.offers ?? []), ...(one.kind === "auth" ? [] : ["give_up"])];
     return (
       <section class="card" aria-label={w.needsYou}>
         <p>
-          <strong>{w.needsYou}</strong> {one.sentence}
+          <strong>{w.needsYou}</strong> {one.sentence} <Countdown until={one.expires_at} />
         </p>
         <div class="actions">
+          {one.connect && (
+            <a class="primary button" href={one.connect} target="_blank" rel="noopener">
+              {w.connect(one.server ?? "")}
+            </a>
+          )}
           {choices.map((choice) => (
             <button key={choice} type="button" onClick={() => void s.choose(one, choice)}>
               {w.choice(choice)}

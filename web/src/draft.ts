@@ -1,12 +1,20 @@
 // What a person has written and not sent: one draft per conversation, kept over reloads.
+// The newest draft of a conversation is on the server too, for another device to go on with.
 // A draft that came back from a refused send keeps that send's key, so that sending it again unchanged is the same message.
 
 import { batch } from "@preact/signals";
 import type { FilePart } from "./api";
-import { chosen, draft, files, problem } from "./signals";
+import { get, post } from "./api";
+import { chosen, draft, files, problem, quietly } from "./signals";
 import { w } from "./words";
 
-type Draft = { text: string; files: FilePart[]; key?: string; of?: string };
+/** `revision`: the server's draft that this one came from; `sent`: what the server has of it. */
+type Draft = { text: string; files: FilePart[]; key?: string; of?: string; revision?: number; sent?: string };
+
+type Stored = { text: string; files: FilePart[]; revision: number };
+
+const KEEP_MS = 1000;
+const keeping = new Map<string, number>();
 
 const place = (conversation_id: string | null) => `turnkeeper.draft.${conversation_id ?? "new"}`;
 
@@ -33,7 +41,7 @@ function load(conversation_id: string | null): Draft {
 function store(conversation_id: string | null, kept: Draft): void {
   const at = place(conversation_id);
   try {
-    if (kept.text || kept.files.length) localStorage.setItem(at, JSON.stringify(kept));
+    if (kept.text || kept.files.length || kept.revision) localStorage.setItem(at, JSON.stringify(kept));
     else localStorage.removeItem(at);
     unstored.delete(at);
   } catch {
@@ -44,11 +52,43 @@ function store(conversation_id: string | null, kept: Draft): void {
   }
 }
 
-/** Keep what the composer holds. */
+/** Keep what the composer holds: here at once, on the server when the typing rests. */
 export function keepDraft(): void {
   const before = load(chosen.value);
-  const key = before.of === sameAs(draft.value, files.value) ? { key: before.key, of: before.of } : {};
-  store(chosen.value, { text: draft.value, files: files.value, ...key });
+  const same = sameAs(draft.value, files.value);
+  const key = before.of === same ? { key: before.key, of: before.of } : {};
+  store(chosen.value, { text: draft.value, files: files.value, ...key, revision: before.revision, sent: before.sent });
+  const into = chosen.value;
+  if (into === null || (before.sent ?? NOTHING) === same) return;
+  window.clearTimeout(keeping.get(into));
+  keeping.set(
+    into,
+    window.setTimeout(() => void upload(into), KEEP_MS),
+  );
+}
+
+const NOTHING = sameAs("", []);
+
+/** Bring a draft to the server. It is a convenience: what fails is tried with the next change. */
+async function upload(conversation_id: string): Promise<void> {
+  const { text, files } = load(conversation_id);
+  const list = files.map(({ attachment_id, name, media_type, size_bytes }) => ({ attachment_id, name, media_type, size_bytes }));
+  await quietly(async () => {
+    const kept = await post<Stored>(`/v1/conversations/${conversation_id}/draft`, { text, files: list });
+    store(conversation_id, { ...load(conversation_id), revision: kept.revision, sent: sameAs(text, files) });
+  });
+}
+
+/** Take what another device wrote meanwhile, unless something was written here too. */
+export async function fetchDraft(conversation_id: string): Promise<void> {
+  await quietly(async () => {
+    const theirs = await get<Stored>(`/v1/conversations/${conversation_id}/draft`);
+    const mine = load(conversation_id);
+    const changedHere = sameAs(mine.text, mine.files) !== (mine.sent ?? NOTHING);
+    if (theirs.revision <= (mine.revision ?? 0) || changedHere) return;
+    store(conversation_id, { text: theirs.text, files: theirs.files, revision: theirs.revision, sent: sameAs(theirs.text, theirs.files) });
+    if (chosen.value === conversation_id) restoreDraft();
+  });
 }
 
 /** Show the draft of the chosen conversation in the composer. */
@@ -71,7 +111,8 @@ export function giveBack(conversation_id: string | null, text: string, list: Fil
   const here = conversation_id === chosen.value;
   const now = here ? { text: draft.value, files: files.value } : load(conversation_id);
   if (now.text || now.files.length) return false;
-  store(conversation_id, { text, files: list, key, of: sameAs(text, list) });
+  const { revision, sent } = load(conversation_id);
+  store(conversation_id, { text, files: list, key, of: sameAs(text, list), revision, sent });
   if (here) restoreDraft();
   return true;
 }
@@ -83,7 +124,7 @@ export function addFiles(conversation_id: string | null, list: FilePart[]): void
     keepDraft();
   } else {
     const kept = load(conversation_id);
-    store(conversation_id, { text: kept.text, files: [...kept.files, ...list] });
+    store(conversation_id, { ...kept, files: [...kept.files, ...list] });
   }
 }
 

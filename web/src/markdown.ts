@@ -32,7 +32,7 @@ purifier.addHook("afterSanitizeAttributes", (node) => {
   }
 });
 
-const LONG = 200_000;
+const LONG = 400_000;
 
 /** HTML of `text`; very long texts are shown as they are. */
 export function html(text: string): string {

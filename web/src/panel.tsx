@@ -197,7 +197,7 @@ function Said({ role, text }: { role: string; text: string }) {
   return (
     <>
       <strong class="quiet">{role}</strong>
-      <div class="said" dir="auto">
+      <div class="said" dir="auto" tabIndex={0}>
         {text.length > 2000 ? `${text.slice(0, 2000)} …` : text}
       </div>
     </>

@@ -141,6 +141,12 @@ function Steps({ steps, open }: { steps: Step[]; open?: boolean }) {
   );
 }
 
+/** Why a waiting message waits, as far as the lane says; its evidence says more. */
+function why(position: number | null): string {
+  if (s.snapshot.value?.lane.paused) return w.whyWaits.paused;
+  return (position ?? 1) > 1 ? w.whyWaits.ahead : s.snapshot.value?.running ? w.whyWaits.running : "";
+}
+
 function Fate({ row }: { row: Row }) {
   const shown = fate(row);
   const turn = row.turn;
@@ -157,6 +163,7 @@ function Fate({ row }: { row: Row }) {
       >
         <span aria-hidden="true">{shown.mark}</span> {shown.words}
       </button>
+      {turn?.state === "queued" && <span class="quiet">{why(turn.position)}</span>}
       <time class="quiet" dateTime={row.at}>
         {time(row.at)}
       </time>

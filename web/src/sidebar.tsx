@@ -4,7 +4,7 @@ import type { Conversation } from "./api";
 import * as s from "./state";
 import { w } from "./words";
 
-const MARKS: Record<string, string> = { running: "●", waiting: "⏸", queued: "◷", paused: "❚❚", failed: "!" };
+const MARKS: Record<string, string> = { running: "●", waiting: "⏸\uFE0E", queued: "◷", paused: "❚❚", failed: "!" };
 
 function ConversationRow({ one }: { one: Conversation }) {
   const mark = MARKS[one.state];

@@ -5,7 +5,7 @@
 import { batch } from "@preact/signals";
 import { get, Problem } from "./api";
 import type { Conversation, Snapshot, Timeline } from "./api";
-import { keepDraft, restoreDraft } from "./draft";
+import { fetchDraft, keepDraft, restoreDraft } from "./draft";
 import { follow, type Heard } from "./follow";
 import { liveRow, unheard, unlessAnswered, withDelta, withNewest, withOlder } from "./rows";
 import * as s from "./signals";
@@ -96,6 +96,7 @@ async function fill(conversation_id: string): Promise<void> {
     stopFollowing?.();
     stopFollowing = follow(conversation_id, page.as_of_seq, epoch, (what) => heard(conversation_id, what));
     soon(conversation_id, 0);
+    void fetchDraft(conversation_id);
   } catch (error) {
     if (s.chosen.value !== conversation_id) return;
     if (!(error instanceof Problem) || !error.passing) {
@@ -303,7 +304,10 @@ export function beginList(): void {
 
 document.addEventListener("visibilitychange", () => {
   if (document.visibilityState !== "visible") return;
-  if (s.chosen.value) soon(s.chosen.value, 0);
+  if (s.chosen.value) {
+    soon(s.chosen.value, 0);
+    void fetchDraft(s.chosen.value);
+  }
   void s.quietly(loadConversations);
 });
 

@@ -17,12 +17,16 @@ export function Timeline() {
   const rows = s.rows.value;
   const first = rows[0]?.key ?? "";
   const before = useRef({ first: "", count: 0 });
+  const last = useRef({ size: 0, at: 0 });
   // Rows were put in front only if the row that was first is still there, further down.
   const moved = before.current.first !== first && rows.some((row) => row.key === before.current.first);
   const sent = s.sentCount.value;
   useLayoutEffect(() => {
     before.current = { first, count: rows.length };
     if (follow.current && rows.length) list.current?.scrollToIndex(rows.length - 1, { align: "end" });
+    // A page of rows that does not fill the screen cannot be scrolled: the older ones come by themselves.
+    const handle = list.current;
+    if (handle && handle.viewportSize > 0 && handle.scrollSize <= handle.viewportSize && s.older.value !== null) void s.loadOlder();
   });
   useEffect(() => {
     // Who opens a conversation or sends something wants to see its end.
@@ -34,6 +38,15 @@ export function Timeline() {
     if (!handle) return;
     follow.current = handle.scrollOffset + handle.viewportSize >= handle.scrollSize - NEAR_END_PX;
     s.atEnd.value = follow.current;
+  };
+  const scrolled = (offset: number) => {
+    const handle = list.current;
+    if (!handle) return;
+    // Upwards while nothing grew or shrank: that was a person, by whatever means.
+    const { size, at } = last.current;
+    last.current = { size: handle.scrollSize, at: offset };
+    if (!follow.current || (size === handle.scrollSize && offset < at - 2)) byPerson();
+    if (offset < NEAR_TOP_PX && !follow.current && s.older.value !== null) void s.loadOlder();
   };
   if (!s.chosen.value && rows.length === 0) {
     return (
@@ -62,10 +75,7 @@ export function Timeline() {
         ref={list as never}
         shift={moved}
         class="list"
-        onScroll={(offset: number) => {
-          if (offset < NEAR_TOP_PX && s.older.value !== null) void s.loadOlder();
-          if (!follow.current) byPerson();
-        }}
+        onScroll={scrolled}
       >
         {rows.map((row) => (
           <div key={row.key} class="slot">

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from turnkeeper.agent.agents_file import load_agent_tools, load_agents, load_servers, secrets_of, servers_of
 from turnkeeper.agent.definition import AgentDefinition, Model
 from turnkeeper.app.connections import Connections
+from turnkeeper.app.drafts import Drafts
 from turnkeeper.app.files import FileStore
 from turnkeeper.app.principals import Principals
 from turnkeeper.app.reconciling import Reconciliation, own_roots, reconcile_conversation
@@ -273,6 +274,7 @@ class Keeper:
             settings.sweep_seconds,
         )
         self.terminals = Terminals(self)
+        self.drafts = Drafts(self, masker)
         files = (data or Path()) / "attachments"
         self._files = FileStore(files, settings.attachment_bytes_max)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from turnkeeper.app.drafts import DraftFile
 from turnkeeper.conversation.turns import Mode
 from turnkeeper.projection.view import ConversationView, MessageView, TurnView
 
@@ -41,6 +42,13 @@ class SubmitBody(Words, frozen=True, kw_only=True):
     """The cancelled turn whose words are sent again."""
     as_command: bool = False
     """To a command-line agent: the text is one of its commands (from a list), not words for its model."""
+
+
+class DraftBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written and not sent: it takes the place of what was kept before."""
+
+    text: str = ""
+    files: list[DraftFile] = []
 
 
 class CreateBody(msgspec.Struct, frozen=True, kw_only=True):

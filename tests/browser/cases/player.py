@@ -491,7 +491,9 @@ class PagePlay(Play):
             await until(calm, "a page that shows the end", seconds=30)
 
     async def _collect(self) -> None:
-        await super()._collect()
+        if not any(step["do"] == "seed_history" for step in self.steps):
+            # A seeded journal is longer than a stream gives out; what it holds is known.
+            await super()._collect()
         wanted = " ".join(self.case["expect"])
         client = self.clients.get("A")
         if client is None or client.closed:

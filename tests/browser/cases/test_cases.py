@@ -69,7 +69,20 @@ HOW: dict[str, str] = {
     "BD161": "the editor opens as soon as the message waits; Save is pressed just before, and reaches the server just after, the message is taken",
 }
 
-QUICK = ("BD001", "BD025", "BD031", "BD035", "BD040", "BD049", "BD055", "BD129", "BD150", "BD152", "BD161")
+QUICK = (
+    "BD001",
+    "BD025",
+    "BD031",
+    "BD035",
+    "BD040",
+    "BD049",
+    "BD055",
+    "BD129",
+    "BD148",
+    "BD150",
+    "BD152",
+    "BD161",
+)
 AT_ONCE = 3
 QUICK_SCALE = 0.1
 LONG_SCALE = 0.5

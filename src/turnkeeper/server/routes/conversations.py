@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from turnkeeper.app.drafts import DraftView
 from turnkeeper.app.reconciling import Reconciliation
 from turnkeeper.conversation.rights import Right
-from turnkeeper.errors import BadInput, CursorInvalid, NotPossible
+from turnkeeper.errors import BadInput, CursorInvalid, NotPossible, TextTooLong
 from turnkeeper.projection.timeline import Timeline
 from turnkeeper.projection.view import ConversationView, Snapshot
 from turnkeeper.server.operation import Call, Operation, Param, whole_number
@@ -15,6 +16,7 @@ from turnkeeper.server.shapes import (
     ConversationList,
     CreateBody,
     DeletedView,
+    DraftBody,
     MessageList,
     ReconcileBody,
     TurnList,
@@ -125,6 +127,18 @@ async def events(call: Call) -> Answer:
     await call.keeper.conversation(call.principal, conversation_id)
     items = call.keeper.watch(call.principal, conversation_id, after=after, epoch=call.query("epoch"))
     return call.edge.streams.answer(call.principal, items)
+
+
+async def read_draft(call: Call) -> Answer:
+    return reply(await call.keeper.drafts.read(call.principal, call.values["conversation_id"]))
+
+
+async def keep_draft(call: Call) -> Answer:
+    body = await call.body(DraftBody)
+    kept = await call.keeper.drafts.keep(
+        call.principal, call.values["conversation_id"], body.text, body.files
+    )
+    return reply(kept)
 
 
 async def export(call: Call) -> Answer:
@@ -306,6 +320,28 @@ OPERATIONS = (
         body_optional=True,
         answer=Reconciliation,
         errors=(NotPossible, Unreadable),
+        tag="conversations",
+    ),
+    Operation(
+        method="GET",
+        path=ONE + "/draft",
+        name="readDraft",
+        summary="What you have written to the conversation and not sent, on whichever device.",
+        handler=read_draft,
+        right=Right.READ,
+        answer=DraftView,
+        tag="conversations",
+    ),
+    Operation(
+        method="POST",
+        path=ONE + "/draft",
+        name="keepDraft",
+        summary="Keep your draft; the newest writer wins. Words that hold a secret are kept as empty.",
+        handler=keep_draft,
+        right=Right.WRITE,
+        body=DraftBody,
+        answer=DraftView,
+        errors=(TextTooLong,),
         tag="conversations",
     ),
     Operation(

@@ -1,0 +1,91 @@
+"""The terminal beside the chat: a real CLI in a real tmux, seen and taken over from a real browser."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from playwright.async_api import async_playwright, expect
+
+from tests.browser.conftest import ARGUMENTS
+from tests.needs import NEEDS
+from tests.retained.cases.world import Cli, World
+from turnkeeper.testing.scripted_cli.quirks import Quirks
+from turnkeeper.testing.until import until
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.tmux,
+    pytest.mark.process,
+    pytest.mark.timeout(240),
+]
+
+SCREEN = "[...document.querySelectorAll('.xterm-rows > div')].map((row) => row.textContent).join('\\n')"
+
+
+async def test_a_terminal_is_looked_at_taken_over_and_survives_its_end(tmp_path: Path) -> None:
+    """BD108: keys for a program that has ended harm nobody, and the page says that it has ended."""
+    chromium = next(need for need in NEEDS if need.mark == "browser").found()
+    world = World(tmp_path / "world")
+    cli = Cli(tmp_path / "cli", "coder", "claude-code", Quirks(), tmp_path / "work", 0.1)
+    world.clis.append(cli)
+    world.write_agents()
+    server = world.server
+    await server.start()
+    complaints: list[str] = []
+    try:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+            context = await browser.new_context(viewport={"width": 1400, "height": 900})
+            name = f"turnkeeper_{server.port}"
+            await context.add_cookies(
+                [{"name": name, "value": server.token(), "url": server.url, "httpOnly": True}]
+            )
+            page = await context.new_page()
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            await page.goto(server.url)
+            agents = page.locator(".agent select")
+            if await agents.count():
+                await agents.select_option("coder")
+            else:
+                await page.get_by_role("button", name="New", exact=True).click()
+            await expect(page.get_by_text("Nothing has been said yet.")).to_be_visible()
+            await page.fill("#composer", "good morning")
+            await page.press("#composer", "Enter")
+            await expect(page.locator(".row.answer")).to_be_visible(timeout=60_000)
+            await page.get_by_role("button", name="Terminal").click()
+            await until(
+                lambda: page.evaluate(f"{SCREEN}.includes('good morning')"),
+                "the screen in the page",
+                seconds=60,
+            )
+            # Looking: what is typed goes nowhere.
+            await expect(page.get_by_text("You are looking.")).to_be_visible()
+            await page.locator(".xterm-place").click()
+            await page.keyboard.type("zzz")
+            await page.get_by_role("button", name="Take over the keyboard").click()
+            await expect(page.get_by_text("has the keyboard")).to_be_visible()
+            await page.locator(".xterm-place").click()
+            await page.keyboard.type("by hand")
+            await until(lambda: page.evaluate(f"{SCREEN}.includes('by hand')"), "typed words", seconds=60)
+            assert "zzz" not in await page.evaluate(SCREEN)
+            await page.get_by_role("button", name="Give the keyboard back").click()
+            await expect(page.get_by_text("You are looking.")).to_be_visible()
+            await page.get_by_role("button", name="Take over the keyboard").click()
+            await expect(page.get_by_role("button", name="Give the keyboard back")).to_be_visible()
+            pid = server.pid
+            view = await (await page.request.get(f"{server.url}/v1/sessions")).json()
+            cli_pid = view["sessions"][0]["pid"]
+            os.kill(cli_pid, signal.SIGKILL)
+            await page.locator(".xterm-place").click()
+            await page.keyboard.type("ls\rxxxxxxxxxxxxxxxxxxxx")
+            await expect(page.get_by_text("The program has ended.")).to_be_visible(timeout=60_000)
+            assert server.pid == pid
+            assert server.alive
+            await browser.close()
+    finally:
+        if server.alive:
+            await server.stop()
+    assert complaints == []
