@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -549,6 +549,22 @@ async def test_an_error_of_the_server_in_one_call_does_not_end_the_others(tmp_pa
         site.hang.set()
         await world.state(slow, "settled")
         assert site.acted == ["act a"]
+
+
+async def test_a_server_that_is_gone_fails_the_call_as_not_sent(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        site = await stack.enter_async_context(serve())
+        async with opened(tmp_path, site) as world:
+            await world.connect()
+            _, turn = await world.say("act")
+            await world.state(turn, "settled")
+            await stack.aclose()
+            _, gone = await world.say("act")
+            await world.state(gone, "settled")
+            (row,) = await world.keeper.store.tool_calls(gone)
+            assert row.disposition is Disposition.FAILED
+            assert "could not be sent" in str(row.result)
+            assert site.acted == ["act a"]
 
 
 async def test_a_giant_answer_is_the_end_of_that_call_only(tmp_path: Path) -> None:
