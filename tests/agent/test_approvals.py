@@ -469,3 +469,37 @@ def test_how_long_a_question_lasts_goes_by_risk_and_channel(
         assert needs.needs["expires_at"] == world.clock.now() + seconds
 
     run(main())
+
+
+@pytest.mark.parametrize("limited", ["usage", "rate"])
+def test_a_confirmation_does_not_stay_fresh_while_its_turn_waits_for_the_provider(limited: str) -> None:
+    async def main() -> None:
+        kind, seconds = ("quota", 7200.0) if limited == "usage" else ("rate_limit", 61.0)
+        refusal = Failure(kind=kind, retryable=False, sentence="Not now.", retry_after_seconds=seconds)
+        world = World(refusal, "please confirm again", policies=Policies(usage_limit="wait"))
+        turn = world.turn(CONFIRM)
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert CONFIRM in world.model.sent[0][0].text
+        assert CONFIRM not in str(world.model.sent[-1])
+        assert "EXPIRED" in world.model.sent[-1][0].text
+        assert len(turn.bodies(ev.ConfirmationExpired)) == 1
+
+    run(main())
+
+
+def test_a_steer_that_confirms_and_waited_too_long_for_a_tool_is_taken_for_nothing() -> None:
+    async def main() -> None:
+        @tool(effect="read_only")
+        async def wait() -> str:
+            """Wait."""
+            turn.steer(CONFIRM)
+            await asyncio.sleep(61)
+            return "waited"
+
+        world = World([call("wait", {}, "w1")], "please confirm again", tools=[tool_of(wait)])
+        turn = world.turn("look around")
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert CONFIRM not in str(world.model.sent[-1])
+        assert "EXPIRED" in world.model.sent[-1][-1].text
+
+    run(main())

@@ -28,7 +28,7 @@ from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.ids import approval_id
 from turnkeeper.conversation.messages import ASSISTANT, EXPIRED, USER, Message
 from turnkeeper.conversation.parts import Text, plain_text
-from turnkeeper.conversation.turns import Effect, Failure, Turn, Usage
+from turnkeeper.conversation.turns import Effect, Failure, Usage
 from turnkeeper.errors import Fenced, TurnkeeperError
 from turnkeeper.failpoint import failpoint
 from turnkeeper.history.confirmations import (
@@ -147,6 +147,8 @@ class Attempt:
         self.tools: dict[str, Tool] = dict(agent.tools)
         """What the agent can do now."""
         self._missing: set[str] = set()
+        self.sent_at = {turn.offer.turn.turn_id: turn.offer.turn.created_at}
+        """When the turn, and each steer that it took, was sent (Unix seconds; 0: not known)."""
         self.stop: asyncio.Task[str] = asyncio.ensure_future(turn.wait_stopping())
 
     def let_go(self) -> None:
@@ -252,14 +254,26 @@ class Attempt:
             return ()
 
     def _expire_confirmations(self) -> None:
-        """Journal once, for each dangerous confirmation that has grown stale, that it no longer acts (G11)."""
-        journal, turn = self.journal, self.turn.offer.turn
-        judged = self.agent.judged.get(turn.conversation_id, 0)
+        """Before the first call: expire what is old, and what is no consent any more for another reason."""
+        turn = self.turn.offer.turn
+        self.expire_by_age()
+        self.clear_confirmations()
+        self.agent.remember_ran(turn.turn_id)
+        self.agent.remember_judged(turn.conversation_id, self.journal.messages, self.turn.clock.now())
+
+    def expire_by_age(self) -> None:
+        """Journal once, for each dangerous confirmation that has grown stale, that it no longer acts (G11).
+
+        Asked again before a call that is made after a wait or in place of a failed one, and with each steer: for a
+        usage limit a turn may wait for hours, and a steer for as long as a tool runs.
+        """
+        journal = self.journal
+        judged = self.agent.judged.get(self.turn.offer.turn.conversation_id, 0)
         newer: list[Message] = []
         for message in reversed(journal.messages):
             if message.role == USER and 0 < message.seq <= judged:
                 break
-            newer.append(_as_sent(message, turn))
+            newer.append(self._as_sent(message))
         newer.reverse()
         found = find_stale_confirmations(
             newer,
@@ -271,9 +285,13 @@ class Attempt:
         )
         for message_id, pattern in found:
             journal.add(ev.ConfirmationExpired(message_id, pattern))
-        self.clear_confirmations()
-        self.agent.remember_ran(turn.turn_id)
-        self.agent.remember_judged(turn.conversation_id, journal.messages, self.turn.clock.now())
+
+    def _as_sent(self, message: Message) -> Message:
+        """A message of this turn with the time at which it was sent: consent does not grow fresh by waiting."""
+        sent_at = self.sent_at.get(message.turn_id or "", 0.0)
+        if message.role != USER or not sent_at:
+            return message
+        return msgspec.structs.replace(message, created_at=sent_at)
 
     @property
     def model_now(self) -> tuple[str, str] | None:
@@ -449,6 +467,7 @@ class Attempt:
             await self.compact()
         elif plan.wait_until:
             await self._wait(plan, failure)
+        self.expire_by_age()
         return None
 
     def _resume(self, failure: Failure) -> None:
@@ -554,10 +573,3 @@ def problem_of(call: Call, tool: Tool, settings: Settings) -> str | None:
     except ArgumentsInvalid as error:
         return error.sentence
     return None
-
-
-def _as_sent(message: Message, turn: Turn) -> Message:
-    """The turn's own message with the time at which it was sent: consent does not grow fresh by waiting."""
-    if message.turn_id != turn.turn_id or message.role != USER or not turn.created_at:
-        return message
-    return msgspec.structs.replace(message, created_at=turn.created_at)

@@ -110,6 +110,8 @@ class ModelTurn(Attempt):
             await self.journal.take(rider)
             self.agent.remember_ran(rider.turn.turn_id)
             self.clear_confirmations(steered_by=rider.turn.turn_id)
+            self.sent_at[rider.turn.turn_id] = rider.submission.created_at
+            self.expire_by_age()
         limit = self.agent.settings.rounds_max
         if so_far.rounds_finished - so_far.rounds_before_retry >= limit:
             return FailedWith(
