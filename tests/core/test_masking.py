@@ -48,3 +48,11 @@ def test_configured_secrets_are_found_word_for_word_from_the_shortest_length_on(
 def test_further_patterns_are_the_users_own() -> None:
     masked, _ = Masker(patterns=[r"ACME-\d{6}"]).mask(b'{"text":"id ACME-123456"}')
     assert b"ACME-123456" not in masked
+
+
+@pytest.mark.parametrize("before", ["\n", "\t", "\r\n", "key:\n\n", "\\n"])
+def test_a_secret_that_begins_a_line_is_masked(before: str) -> None:
+    secret = "sk-ant-api03-" + "x9" * 20
+    masked, found = Masker().mask(msgspec.json.encode(f"{before}{secret}\nThank you"))
+    assert list(found.values()) == [secret]
+    assert secret not in msgspec.json.decode(masked)

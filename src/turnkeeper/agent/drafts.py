@@ -1,7 +1,8 @@
 """The text of a running answer, shown at once and journaled in time.
 
 Kill -9 may lose the last 500 ms or 4 kB of it and nothing else (DESIGN 5.3). Saving never holds up the
-stream: one save is under way at most, and the next one carries all that came meanwhile.
+stream: one save is under way at most, and the next one carries all that came meanwhile. Each piece is masked by
+itself on its way into the journal, so none ends within what may become a secret (G17): that waits for the next.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from turnkeeper.errors import Unavailable
 from turnkeeper.port.clock import Clock
 
 Save = Callable[[str, int], Awaitable[None]]
-"""Saves text, which begins after so many characters of the whole."""
+"""Saves text, which begins after so many characters of the whole. What it cannot store now it keeps, and stores with
+the next save, also if that has no text."""
+Settled = Callable[[str], int]
+"""How many characters of a text that still grows can be no beginning of a secret."""
 
 
 class DraftKeeper:
@@ -22,11 +26,16 @@ class DraftKeeper:
     `finish` must be awaited before anything else of the round is journaled.
     """
 
-    def __init__(self, save: Save, clock: Clock, *, interval_seconds: float, size_bytes: int) -> None:
+    def __init__(
+        self, save: Save, clock: Clock, *, interval_seconds: float, size_bytes: int, settled: Settled
+    ) -> None:
         self._save = save
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._size_bytes = size_bytes
+        self._settled = settled
+        self._rest = ""
+        """What came before the unsaved pieces and was not saved with its own."""
         self._pieces: list[str] = []
         self._saved_pieces = 0
         self._saved_chars = 0
@@ -83,16 +92,16 @@ class DraftKeeper:
 
     async def _save_now(self) -> None:
         size, until = self._unsaved_bytes, len(self._pieces)
-        text = "".join(self._pieces[self._saved_pieces : until])
+        grown = self._rest + "".join(self._pieces[self._saved_pieces : until])
+        cut = self._settled(grown)
+        text, start = grown[:cut], self._saved_chars
         self._unsaved_bytes = 0
+        self._saved_pieces, self._saved_chars, self._rest = until, start + cut, grown[cut:]
         try:
-            await self._save(text, self._saved_chars)
+            await self._save(text, start)
         except Unavailable:
-            # The next save carries it; the round's own commit says if it never works.
+            # It goes with the next save; the round's own commit says if it never works.
             self._unsaved_bytes += size
-            return
-        self._saved_pieces = until
-        self._saved_chars += len(text)
 
 
 def _look_at(task: asyncio.Task[None]) -> None:

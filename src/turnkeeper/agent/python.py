@@ -348,13 +348,15 @@ class PythonTurn(Attempt):
                 if keeper is not self._drafts:
                     return  # its words stand in a message by now
                 evidence = None if self.journal.so_far.confirmed else {"kind": "draft", "round": self._round}
-                await self.journal.record(ev.DraftSaved(self._round, text, start_chars), confirmed=evidence)
+                drafts = [ev.DraftSaved(self._round, text, start_chars)] if text else []
+                await self.journal.record(*drafts, confirmed=evidence)
 
         keeper = DraftKeeper(
             save,
             self.turn.clock,
             interval_seconds=settings.draft_interval_seconds,
             size_bytes=settings.draft_bytes,
+            settled=self.turn.settled_chars,
         )
         return keeper
 

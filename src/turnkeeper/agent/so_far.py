@@ -271,7 +271,8 @@ def _round_started(so_far: TurnSoFar, body: ev.RoundStarted, at: float) -> None:
 
 
 def _draft_saved(so_far: TurnSoFar, body: ev.DraftSaved, at: float) -> None:
-    so_far.draft = so_far.draft[: body.start_chars] + body.text
+    # By order, not by place: what stands in a secret's place in the journal has another length than the secret.
+    so_far.draft = body.text if body.start_chars == 0 else so_far.draft + body.text
 
 
 def _message_appended(so_far: TurnSoFar, body: ev.MessageAppended, at: float) -> None:

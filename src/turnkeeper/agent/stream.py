@@ -78,6 +78,7 @@ class RoundStream:
             turn.clock,
             interval_seconds=settings.draft_interval_seconds,
             size_bytes=settings.draft_bytes,
+            settled=turn.settled_chars,
         )
 
     @property
@@ -158,4 +159,5 @@ class RoundStream:
 
     async def _save(self, text: str, start_chars: int) -> None:
         evidence = None if self._journal.so_far.confirmed else {"kind": "draft", "round": self._round}
-        await self._journal.record(DraftSaved(self._round, text, start_chars), confirmed=evidence)
+        drafts = [DraftSaved(self._round, text, start_chars)] if text else []
+        await self._journal.record(*drafts, confirmed=evidence)

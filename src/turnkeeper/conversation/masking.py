@@ -45,6 +45,20 @@ SHAPES: tuple[tuple[str, str], ...] = (
 """Beginnings that are looked for first (a plain search, many times faster than a pattern), and what must follow."""
 
 
+ESCAPED_SPACES = (rb"\n", rb"\t", rb"\r", rb"\b", rb"\f")
+"""Line ends and the like, as they stand in encoded JSON."""
+HELD_CHARS_MAX = 10_100
+"""A text that grows is never held back further than this: the longest shape is no longer."""
+HELD_WORD_CHARS_MAX = 256
+"""Where there are patterns of one's own, so much of a word that is not finished is held back."""
+
+_SECRET_TAIL = re.compile(r"[A-Za-z0-9_+/=.-]*\Z")
+_KEY_BLOCK = "-----BEGIN "
+_KEY_BLOCK_END = re.compile(r"-----END [A-Z ]{0,30}PRIVATE KEY-----")
+_KEY_BLOCK_NAME = re.compile(r"[A-Z ]{0,30}(PRIVATE KEY-----|\Z)|[A-Z ]{0,30}-{0,5}\Z")
+_WORD_TAIL = re.compile(r"\S*\Z")
+
+
 class Masker:
     """Finds secrets in encoded JSON. `patterns` are further shapes, `secrets` are literal ones."""
 
@@ -65,9 +79,11 @@ class Masker:
             return name.encode()
 
         def alone(match: re.Match[bytes]) -> bytes:
-            # A beginning in the middle of a word ("task-...") is none.
-            before = match.string[match.start() - 1 : match.start()]
-            return match[0] if before.isalnum() else token(match[0])
+            # A beginning in the middle of a word ("task-...") is none. The letter of an escaped line end or tab is no
+            # word: a key on a line of its own stands behind the "n" of "\\n".
+            before = match.string[max(0, match.start() - 2) : match.start()]
+            in_word = before[-1:].isalnum() and before not in ESCAPED_SPACES
+            return match[0] if in_word else token(match[0])
 
         for secret in self._literal:
             if secret in data:
@@ -78,6 +94,47 @@ class Masker:
         for pattern in self._patterns:
             data = pattern.sub(lambda match: token(match[0]), data)
         return data, found
+
+    def settled_chars(self, text: str) -> int:
+        """How much of a text that still grows can be masked now: what follows may be half of a secret.
+
+        Pieces that are cut there and masked one by one hold no secret that the whole would not hold.
+        """
+        first = max(0, len(text) - HELD_CHARS_MAX)
+        tail = text[first:]
+        held = min(_open_shape(tail), _open_key_block(tail))
+        for literal in self._literal:
+            held = min(held, len(tail) - _overlap(tail, literal.decode("utf-8", "replace")))
+        if self._patterns:
+            word = _WORD_TAIL.search(tail[-HELD_WORD_CHARS_MAX:])
+            held = min(held, len(tail) - (0 if word is None else len(word[0])))
+        return first + held
+
+
+def _overlap(text: str, wanted: str) -> int:
+    """The length of the longest beginning of `wanted`, not the whole, on which `text` ends."""
+    return next((n for n in range(min(len(wanted) - 1, len(text)), 0, -1) if text.endswith(wanted[:n])), 0)
+
+
+def _open_shape(text: str) -> int:
+    """Where a secret of a known shape begins that goes up to the end of `text`; the length where none does."""
+    found = _SECRET_TAIL.search(text)
+    begin = len(text) if found is None else found.start()
+    held = len(text)
+    for head, _ in SHAPES:
+        at = text.find(head, begin)
+        while at > 0 and text[at - 1].isascii() and text[at - 1].isalnum():
+            at = text.find(head, at + 1)
+        held = min(held, at if at >= 0 else held, len(text) - _overlap(text, head))
+    return held
+
+
+def _open_key_block(text: str) -> int:
+    """Where a block with a private key begins that has no end yet; the length of `text` where none does."""
+    at = text.rfind(_KEY_BLOCK)
+    if at < 0 or _KEY_BLOCK_END.search(text, at) or not _KEY_BLOCK_NAME.match(text, at + len(_KEY_BLOCK)):
+        return len(text)
+    return at
 
 
 def reveal(data: bytes, sealed: dict[str, str]) -> bytes:

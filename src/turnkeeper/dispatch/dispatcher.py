@@ -263,7 +263,7 @@ class Dispatcher:
         self._limits = limits
         self._owner = owner
         self._still_allowed = still_allowed
-        self._masker = masker
+        self.masker = masker
         self._seals = seals
         self._lanes: dict[str, LaneActor] = {}
         self._forget_above = limits.idle_lanes_max
@@ -663,7 +663,7 @@ class Dispatcher:
 
         `clean` are parts in which the submission found none: what holds these very parts is not searched again.
         """
-        if self._masker is None:
+        if self.masker is None:
             return tuple(drafts)
         masked_drafts: list[Draft] = []
         for draft in drafts:
@@ -672,7 +672,7 @@ class Dispatcher:
                 pass
             elif not isinstance(body, UNMASKED):
                 data = codec.encode_body(body)
-                masked, found = self._masker.mask(data)
+                masked, found = self.masker.mask(data)
                 if found:
                     masked_body = codec.decode_body(body.kind, masked)
                     assert not isinstance(masked_body, Unknown)
@@ -924,9 +924,9 @@ class Dispatcher:
         words = words_of(request.parts, request.mode, request.options)
         now_fingerprint = body_fingerprint or hashlib.sha256(words).hexdigest()
         clean: tuple[Part, ...] | None = None
-        if self._masker is not None:
+        if self.masker is not None:
             said = b"%b %b %b" % (words, key.encode(), (request.resend_of or "").encode(errors="replace"))
-            clean = None if self._masker.mask(said)[1] else request.parts
+            clean = None if self.masker.mask(said)[1] else request.parts
         turn_id = self._ids.make(id_kinds.TURN)
         body = Submitted(
             submission_id=self._ids.make(id_kinds.SUBMISSION),

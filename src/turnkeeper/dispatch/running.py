@@ -116,6 +116,11 @@ class RunningTurn:
         """Put this turn's own secrets back where their tokens stand in a request."""
         return reveal(data, self.sealed) if self.sealed else data
 
+    def settled_chars(self, text: str) -> int:
+        """How much of a text that still grows may be journaled by itself (conversation/masking.py)."""
+        masker = self._dispatcher.masker
+        return len(text) if masker is None else masker.settled_chars(text)
+
     async def keep_file(self, name: str, data: bytes) -> Attachment | None:
         """Keep a file beside the journal, as one of the turn's sender."""
         keep = self._dispatcher.keep_file

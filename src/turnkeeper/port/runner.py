@@ -110,6 +110,11 @@ class TurnPort(Protocol):
         """Put the secrets that this turn was given back where their tokens stand: for its request, never stored."""
         ...
 
+    def settled_chars(self, text: str) -> int:
+        """How many characters of a text that still grows may be journaled by themselves: what follows may be the
+        beginning of a secret, which no masker could know by a part of it."""
+        ...
+
     def working(self) -> None:
         """Note evidence of work that is not worth an event (the CLI's own busy state, a driver's event)."""
         ...

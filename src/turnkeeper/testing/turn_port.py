@@ -17,6 +17,7 @@ import msgspec
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.events import REACH_BACK, Body, Event
+from turnkeeper.conversation.masking import Masker
 from turnkeeper.conversation.messages import EXPIRED, SUPERSEDED, USER, Message
 from turnkeeper.conversation.parts import Attachment, Part, Text
 from turnkeeper.conversation.turns import (
@@ -65,6 +66,7 @@ class MemoryTurn:
         """By SHA-256: what was kept of the tools' files."""
         self.file_bytes_max = 1_000_000
         self.fenced = False
+        self.masker: Masker | None = None
         self.on_commit: Callable[[], None] | None = None
         """Called before each commit: raise here to be a store that cannot."""
         self._stop = asyncio.Event()
@@ -207,6 +209,10 @@ class MemoryTurn:
     def reveal(self, data: bytes) -> bytes:
         """There are no sealed secrets here."""
         return data
+
+    def settled_chars(self, text: str) -> int:
+        """Nothing is masked here but where a test says so."""
+        return len(text) if self.masker is None else self.masker.settled_chars(text)
 
     async def keep_file(self, name: str, data: bytes) -> Attachment | None:
         """Keep a file in memory, under its hash."""
