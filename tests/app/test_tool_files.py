@@ -161,3 +161,26 @@ async def test_a_picture_over_the_limit_costs_the_picture_and_not_the_call(tmp_p
         calls = [e.body for e in await keeper.store.events(conversation_id) if e.kind == "ToolReturned"]
         assert [call.disposition for call in calls] == ["done"]
         await keeper.close()
+
+
+async def test_a_spoken_message_is_tried_again_from_its_recording_and_transcript(tmp_path: Path) -> None:
+    """A retry needs no text: a sentence that is spoken again is never the same one (seed 003)."""
+    broken = {
+        "rounds": [{"error": {"status": 529}}, {"error": {"status": 529}}, {"text": "heard"}],
+        "match": "order",
+    }
+    async with ModelServer({"rules": [broken]}) as server:
+        agents = tmp_path / "agents.toml"
+        agents.write_text(AGENT.format(name="anthropic", url=server.url))
+        async with await Keeper.open(tmp_path / "data", agents=agents) as keeper:
+            conversation = await keeper.create_conversation(OPERATOR, "anthropic", "t")
+            kept = await keeper.put_attachment(OPERATOR, "voice.ogg", one(b"OggS" + bytes(2_000)))
+            spoken = Attachment(attachment_id=kept["attachment_id"], transcript="where is my order")
+            made = await keeper.submit(OPERATOR, conversation.conversation_id, key="k", parts=(spoken,))
+            assert (await keeper.ended(OPERATOR, made.turn_id)).state == "failed"
+            await keeper.retry(OPERATOR, made.turn_id)
+            assert (await keeper.ended(OPERATOR, made.turn_id)).state == "settled"
+            assert await keeper.answer(OPERATOR, made.turn_id) == "heard"
+        said = [seen.json["messages"][0]["content"] for seen in server.requests]
+        assert len(said) == 3
+        assert all("where is my order" in json.dumps(content) for content in said)

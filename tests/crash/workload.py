@@ -30,7 +30,13 @@ def write_agents(folder: Path, texts: Sequence[str]) -> tuple[Path, Path]:
         {
             "match": rf"\A{text}\Z",
             "rounds": [
-                {"tool_calls": [call("append_file", path=str(effects), text=f"{text}\n")]},
+                {
+                    "tool_calls": [
+                        call("echo", text=f"before {text}"),
+                        call("append_file", path=str(effects), text=f"{text}\n"),
+                        call("echo", text=f"after {text}"),
+                    ]
+                },
                 {"text": "half way", "tool_calls": [call("echo", text=text), call("now")]},
                 {"text": f"ok {text}"},
             ],
