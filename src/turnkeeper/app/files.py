@@ -61,11 +61,14 @@ class FileStore:
 
     async def put(self, chunks: AsyncIterator[bytes]) -> tuple[str, int, str]:
         """Store bytes; returns their SHA-256, size and media type. Raises BadInput over the limit, StoreFull."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         digest = hashlib.sha256()
         size = 0
         head = b""
-        fd, name = tempfile.mkstemp(dir=self._folder, prefix=".upload-")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fd, name = tempfile.mkstemp(dir=self._folder, prefix=".upload-")
+        except OSError as error:
+            raise StoreFull(f"The file could not be stored: {error.strerror}.") from error
         temporary = Path(name)
         try:
             with os.fdopen(fd, "wb") as file:

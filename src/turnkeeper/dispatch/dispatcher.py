@@ -14,9 +14,9 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -88,6 +88,8 @@ from turnkeeper.port.runner import Answered, FailedWith, Needs, Offer, Outcome, 
 from turnkeeper.port.store import Batch, Fence, KeyTaken, Store
 
 log = logging.getLogger("turnkeeper.dispatch")
+
+T = TypeVar("T")
 
 ABANDONED_SECONDS = 2.0
 """How long a server that stops waits for runners that it cancelled to let go of what they hold."""
@@ -382,10 +384,14 @@ class Dispatcher:
         Once begun it goes on even if the caller goes away: a commit is never left half known. `clean`:
         see `_masked`.
         """
-        act = asyncio.get_running_loop().create_task(self._tell(conversation_id, told, extra, clean))
-        self._acts.add(act)
-        act.add_done_callback(self._acts.discard)
-        return await asyncio.shield(act)
+        return await self._whole(self._tell(conversation_id, told, extra, clean))
+
+    async def _whole(self, act: Coroutine[Any, Any, T]) -> T:
+        """Carry out `act` to its end, also if who waits for it goes away: what was committed is then made known too."""
+        task = asyncio.get_running_loop().create_task(act)
+        self._acts.add(task)
+        task.add_done_callback(self._acts.discard)
+        return await asyncio.shield(task)
 
     async def _tell(
         self,
@@ -825,10 +831,7 @@ class Dispatcher:
         self, running: RunningTurn, told: Sequence[inputs.Reported], drafts: tuple[Draft, ...]
     ) -> tuple[Event, ...]:
         """Journal what a runner reports, under its fence."""
-        act = asyncio.ensure_future(self._report(running, told, drafts))
-        self._acts.add(act)
-        act.add_done_callback(self._acts.discard)
-        return await asyncio.shield(act)
+        return await self._whole(self._report(running, told, drafts))
 
     async def _report(
         self, running: RunningTurn, told: Sequence[inputs.Reported], drafts: tuple[Draft, ...]
@@ -882,6 +885,9 @@ class Dispatcher:
 
     async def take_rider(self, running: RunningTurn, rider: Rider, drafts: tuple[Draft, ...]) -> None:
         """The rider's message enters history; from here on it ends with the turn."""
+        await self._whole(self._take_rider(running, rider, drafts))
+
+    async def _take_rider(self, running: RunningTurn, rider: Rider, drafts: tuple[Draft, ...]) -> None:
         async with self._held(running.conversation_id) as actor:
             self._check_fence(actor, running)
             now = self._clock.now()
@@ -993,6 +999,9 @@ class Dispatcher:
 
     async def append(self, conversation_id: str, *drafts: Draft) -> tuple[Event, ...]:
         """Journal something about a conversation that no lane cares for."""
+        return await self._whole(self._append(conversation_id, drafts))
+
+    async def _append(self, conversation_id: str, drafts: Sequence[Draft]) -> tuple[Event, ...]:
         async with self._held(conversation_id) as actor:
             return await self._journal(actor, drafts)
 
@@ -1014,6 +1023,13 @@ class Dispatcher:
 
         Raises NotPossible while a turn runs or waits: its runner adds to history by itself.
         """
+        return await self._whole(self._complete(conversation_id, missing_from))
+
+    async def _complete(
+        self,
+        conversation_id: str,
+        missing_from: Callable[[tuple[Message, ...]], Awaitable[Sequence[Draft]]],
+    ) -> tuple[Event, ...]:
         async with self._held(conversation_id) as actor:
             if actor.lane.holder is not None:
                 raise NotPossible(why="A turn runs in this conversation; try again when it has ended.")

@@ -1,0 +1,66 @@
+"""A caller that goes away while its change is being stored: what was stored is made known all the same (G6)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnkeeper.app import OPERATOR, Keeper
+from turnkeeper.conversation.events import Draft, MessageAppended
+from turnkeeper.conversation.messages import ASSISTANT, Message
+from turnkeeper.conversation.parts import Text
+from turnkeeper.projection.view import Durable
+from turnkeeper.testing.until import until
+
+
+@pytest.mark.parametrize("change", ["renamed", "completed"])
+async def test_what_was_stored_is_told_although_the_caller_was_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    async with await Keeper.open(tmp_path / "data") as keeper:
+        name = (await keeper.create_conversation(OPERATOR, "demo", "before")).conversation_id
+        seen: list[Any] = []
+        ready = asyncio.Event()
+
+        async def watch() -> None:
+            stream = keeper.dispatcher.broadcast.watch(name, after=0)
+            async for item in stream:
+                seen.append(item)
+                ready.set()
+
+        watching = asyncio.ensure_future(watch())
+        await ready.wait()
+        seen.clear()
+        committing, commit = asyncio.Event(), keeper.store.commit
+
+        async def noticed(batch: Any) -> Any:
+            committing.set()
+            return await commit(batch)
+
+        monkeypatch.setattr(keeper.store, "commit", noticed)
+
+        async def missing(_: Sequence[Message]) -> Sequence[Draft]:
+            message = Message(message_id="m_recorded", role=ASSISTANT, parts=(Text("recorded"),))
+            return [Draft(MessageAppended(message))]
+
+        calls: dict[str, Any] = {
+            "renamed": lambda: keeper.change_conversation(OPERATOR, name, title="after"),
+            "completed": lambda: keeper.dispatcher.complete(name, missing),
+        }
+        caller = asyncio.ensure_future(calls[change]())
+        await committing.wait()
+        await asyncio.sleep(0)
+        caller.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await caller
+        await until(lambda: any(isinstance(item, Durable) for item in seen))
+        if change == "renamed":
+            known = keeper.dispatcher.known(name)
+            assert known is not None
+            assert known.title == "after"
+        watching.cancel()
