@@ -8,6 +8,7 @@ tells whether sending the same thing again can help.
     ├── BadInput                     400  what was sent cannot be used
     │   ├── KeyMissing  KeyMalformed  PartInvalid  NothingToSend  CursorInvalid
     │   ├── TextTooLong  BodyTooLarge  413
+    │   ├── HeadersTooLarge          431
     ├── Unauthorized                 401
     │   ├── SignInUsed
     ├── Forbidden                    403
@@ -122,6 +123,13 @@ class BodyTooLarge(BadInput):
 
     code = "body_too_large"
     status = 413
+
+
+class HeadersTooLarge(BadInput):
+    """The request's address and headers are larger than {limit_bytes} bytes, the limit `header_bytes_max`."""
+
+    code = "headers_too_large"
+    status = 431
 
 
 class Unauthorized(TurnkeeperError):

@@ -211,6 +211,8 @@ class Settings(BaseSettings):
     """How long the printed one-time address can be used."""
     session_seconds: Seconds = 2_592_000.0
     """How long a browser stays signed in."""
+    header_bytes_max: Bytes = 65_536
+    """Most bytes of a request's address and headers together."""
     body_bytes_max: Bytes = 4_000_000
     """Most bytes of a request body that is not an upload."""
     attachment_bytes_max: Bytes = 50_000_000

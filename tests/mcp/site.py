@@ -131,6 +131,8 @@ class Site:
         self.authority = Authority()
         self.acted: list[str] = []
         self.refused = 0
+        self.needs_scope: str | None = None
+        """What a call needs; who has it not is told so."""
         self.redirect_calls: str | None = None
         self.status: int | None = None
         self.token_status: int | None = None
@@ -210,15 +212,10 @@ class Site:
                 return
             if not self._may(scope, called=called):
                 self.refused += 1
-                await _answer(
-                    send,
-                    401,
-                    (
-                        b"www-authenticate",
-                        f'Bearer error="invalid_token", resource_metadata="{self.url}/.well-known/'
-                        'oauth-protected-resource/mcp"'.encode(),
-                    ),
-                )
+                await self._refuse(send, 401, "invalid_token")
+                return
+            if called and self.needs_scope is not None and self.needs_scope not in self._token(scope).scopes:
+                await self._refuse(send, 403, "insufficient_scope")
                 return
             if called and self.during is not None:
                 self.during()
@@ -234,6 +231,16 @@ class Site:
             await app(scope, again, send)
 
         return gate
+
+    async def _refuse(self, send: Any, status: int, error: str) -> None:
+        wanted = f', scope="{self.needs_scope}"' if self.needs_scope is not None else ""
+        metadata = f"{self.url}/.well-known/oauth-protected-resource/mcp"
+        challenge = f'Bearer error="{error}"{wanted}, resource_metadata="{metadata}"'
+        await _answer(send, status, (b"www-authenticate", challenge.encode()))
+
+    def _token(self, scope: Any) -> AccessToken:
+        bearer = dict(scope["headers"]).get(b"authorization", b"").decode()
+        return self.authority.access[bearer.removeprefix("Bearer ")]
 
     def _may(self, scope: Any, *, called: bool) -> bool:
         if self.open_list and not called:

@@ -615,3 +615,118 @@ async def test_a_new_key_is_put_in_use_without_a_pause(tmp_path: Path) -> None:
         key.unlink()
         async with opened(tmp_path, site) as world:
             await world.parked("act")
+
+
+async def test_a_call_that_needs_more_rights_gets_them_at_one_sign_in(tmp_path: Path) -> None:
+    async with serve() as site:
+        site.needs_scope = "read"
+        async with opened(tmp_path, site) as world:
+            _, first = await world.parked("act")
+            await world.connect()
+            await world.state(first, "settled")
+            site.needs_scope = "write"
+            _, turn = await world.parked("act")
+            (wait,) = (await world.keeper.turn(OPERATOR, turn)).needs["connects"]
+            assert wait["why"] == "scope"
+        # What the server wanted is still known after a restart, and what the person had is kept.
+        async with opened(tmp_path, site) as world:
+            browser = await world.signed_in()
+            url = await world.to_authority(browser)
+            assert set(parse_qs(urlsplit(url).query)["scope"][0].split()) == {"read", "write"}
+            assert "is connected" in (await browser.get(await world.consent(url))).text
+            await world.state(turn, "settled")
+            assert site.acted == ["act a"] * 2
+
+
+async def test_a_failure_of_the_authority_is_nobodys_refusal(tmp_path: Path) -> None:
+    async with serve() as site, opened(tmp_path, site) as world:
+        _, turn = await world.parked("act")
+        browser = await world.signed_in()
+        back = await world.consent(await world.to_authority(browser))
+        state = parse_qs(urlsplit(back).query)["state"][0]
+        answer = await browser.get("/oauth/callback", params={"state": state, "error": "server_error"})
+        await finished_badly(world, answer, turn)
+        assert "is connected" in (await world.connect()).text
+        await world.state(turn, "settled")
+
+
+async def test_a_state_that_comes_twice_at_once_is_spent_once(tmp_path: Path) -> None:
+    async with serve() as site, opened(tmp_path, site) as world:
+        _, turn = await world.parked("act")
+        browser = await world.signed_in()
+        back = await world.consent(await world.to_authority(browser))
+        site.paths.clear()
+        answers = await asyncio.gather(browser.get(back), browser.get(back))
+        assert sorted(answer.status_code for answer in answers) == [200, 400]
+        assert site.paths.count("/token") == 1
+        await world.state(turn, "settled")
+
+
+async def test_a_server_that_was_taken_out_meanwhile_connects_nobody(tmp_path: Path) -> None:
+    async with serve() as site, opened(tmp_path, site) as world:
+        browser = await world.signed_in()
+        back = await world.consent(await world.to_authority(browser))
+        del world.keeper.connections.servers.servers["jira"]
+        answer = await browser.get(back)
+        assert answer.status_code == 400
+        assert "Nothing was connected" in answer.text
+
+
+@pytest.mark.parametrize(
+    "lie", [{"scope": ["read"]}, {"refresh_token": 7}, {"scope": {"a": 1}, "expires_in": "soon"}]
+)
+async def test_a_token_answer_with_wrong_types_is_still_there_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: dict[str, Any]
+) -> None:
+    async with serve() as site:
+        async with opened(tmp_path, site) as world:
+            _lie_about_the_token(monkeypatch, lie)
+            assert "is connected" in (await world.connect()).text
+        async with opened(tmp_path, site) as world:
+            assert (await world.keeper.connections.list(OPERATOR))[0]["state"] == "connected"
+
+
+@pytest.mark.parametrize("token", ["a b", "a\r\nx-evil: 1", "\u00e9", "a\x00"])
+async def test_a_token_that_no_header_can_carry_is_refused_at_the_sign_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    async with serve() as site, opened(tmp_path, site) as world:
+        _, turn = await world.parked("act")
+        browser = await world.signed_in()
+        back = await world.consent(await world.to_authority(browser))
+        _lie_about_the_token(monkeypatch, {"access_token": token})
+        await finished_badly(world, await browser.get(back), turn)
+
+
+def _lie_about_the_token(monkeypatch: pytest.MonkeyPatch, lie: dict[str, Any]) -> None:
+    """What the token endpoint answers from now on, changed on its way."""
+    from turnkeeper.tool.mcp import oauth
+
+    honest = oauth._json
+
+    def changed(data: bytes) -> dict[str, Any]:
+        answer = honest(data)
+        return {**answer, **lie} if "access_token" in answer else answer
+
+    monkeypatch.setattr(oauth, "_json", changed)
+
+
+async def test_room_for_a_connection_is_never_made_by_ending_a_running_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnkeeper.tool.mcp.servers.CONNECTIONS_MAX", 1)
+    ann = Principal("ann", USER_SCOPES)
+    async with serve() as site, opened(tmp_path, site) as world:
+        await world.connect()
+        await world.connect("ann")
+        site.hang = asyncio.Event()
+        reached = asyncio.Event()
+        site.during = reached.set
+        _, mine = await world.say("act")
+        await reached.wait()
+        _, hers = await world.say("look", who=ann)
+        await world.state(hers, "settled")
+        site.hang.set()
+        await world.state(mine, "settled")
+        (row,) = await world.keeper.store.tool_calls(mine)
+        assert row.disposition is Disposition.DONE

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import mcp_types
 import psutil
 import pytest
 
@@ -22,6 +23,7 @@ from turnkeeper.tool import Outcome, Tool, run_tool
 from turnkeeper.tool.contract import ArgumentsInvalid, SourceTrouble
 from turnkeeper.tool.mcp import Limits, McpServer, McpServers
 from turnkeeper.tool.mcp.config import check_server
+from turnkeeper.tool.mcp.listing import SCHEMA_PARTS_MAX, judge
 
 PROGRAM = str(Path(__file__).with_name("programs") / "program.py")
 
@@ -297,3 +299,33 @@ async def test_the_library_of_the_protocol_itself_as_the_other_side(tmp_path: Pa
         assert outcome.content == "5"
     finally:
         await servers.close()
+
+
+def test_a_schema_that_costs_more_than_its_size_is_left_out_and_the_others_stay() -> None:
+    # 57 kB, within the limit of bytes, took eight seconds to check.
+    heavy = {"type": "object", "allOf": [{} for _ in range(19_000)]}
+    began = time.process_time()
+    listed = judge(JUDGED, [said("heavy", heavy), said("light", {"type": "object"})])
+    assert [one.name for one in listed] == ["light"]
+    assert time.process_time() - began < 4
+
+
+@pytest.mark.parametrize(("more", "kept"), [(0, 1), (1, 0)])
+def test_the_parts_of_one_schema_have_their_limit(more: int, kept: int) -> None:
+    # The schema itself, its properties, and each of them.
+    schema = {"type": "object", "properties": {f"p{i}": {} for i in range(SCHEMA_PARTS_MAX - 2 + more)}}
+    assert len(judge(JUDGED, [said("t", schema)])) == kept
+
+
+def test_the_parts_of_a_whole_list_have_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnkeeper.tool.mcp.listing.LIST_PARTS_MAX", 6)
+    schema = {"type": "object", "properties": {"a": {}}}
+    assert [one.name for one in judge(JUDGED, [said(f"t{i}", schema) for i in range(4)])] == ["t0", "t1"]
+
+
+JUDGED = McpServer(name="x", url="http://127.0.0.1/mcp")
+
+
+def said(name: str, schema: dict[str, Any]) -> Any:
+    """A tool as a server names it."""
+    return mcp_types.Tool(name=name, input_schema=schema)

@@ -7,6 +7,7 @@ import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import httpcore2
 import httpx2
 import pytest
 
@@ -67,6 +68,8 @@ def answer(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
     [
         "127.0.0.1", "127.8.9.1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
         "0.0.0.0", "224.0.0.1", "255.255.255.255", "198.18.0.1", "::1", "::", "fe80::1%eth0", "fc00::1", "ff02::1",
+        "::127.0.0.1", "::10.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::7f00:1", "fec0::1", "2606:4700::5efe:7f00:1",
+        "2606:4700::200:5efe:a00:1", "192.88.99.1",
         "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "not-an-address",
     ],
 )  # fmt: skip
@@ -173,3 +176,35 @@ async def test_a_proxy_of_the_surroundings_is_not_used(monkeypatch: pytest.Monke
         async with open_guarded(LOOPBACK) as client:
             assert (await client.get(one.url)).content == b"direct"
         assert proxy.connections == 0
+
+
+async def test_a_name_that_is_never_looked_up_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*given: object, **named: object) -> list[object]:
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", never)
+    async with open_guarded(LOOPBACK, Bounds(connect_seconds=0.05)) as client:
+        with pytest.raises(httpx2.ConnectTimeout):
+            await asyncio.wait_for(client.get("http://slow.example/"), 20)
+
+
+async def test_a_hundred_addresses_that_do_not_answer_cost_one_connection_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[str] = []
+
+    async def many(*given: object, **named: object) -> list[object]:
+        return [(0, 0, 0, "", (f"127.0.0.{last}", 80)) for last in range(1, 101)]
+
+    async def silent(self: object, host: str, *given: object, **named: object) -> None:
+        tried.append(host)
+        await asyncio.sleep(0.05)
+        raise httpcore2.ConnectTimeout
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", many)
+    monkeypatch.setattr(httpcore2.AnyIOBackend, "connect_tcp", silent)
+    async with open_guarded(Reach(["127.0.0.0/8"]), Bounds(connect_seconds=0.2)) as client:
+        with pytest.raises(httpx2.ConnectTimeout):
+            await client.get("http://many.example/")
+    assert len(tried) < 50

@@ -306,3 +306,20 @@ async def test_an_already_decided_turn_answers_409_with_its_state(world: World) 
         answer = await post(world, f"/v1/turns/{turn_id}/{verb}", body)
         assert answer.status_code == 409, (verb, answer.text)
         assert answer.json()["state"] == "settled", verb
+
+
+async def test_a_number_of_five_thousand_digits_is_bad_input_and_no_failure_of_ours(world: World) -> None:
+    answer = await world.owner.get("/v1/conversations", params={"limit": "1" * 5_000})
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+
+
+async def test_headers_up_to_their_limit_are_taken_and_one_byte_more_is_not(world: World) -> None:
+    limit_bytes = world.edge.settings.header_bytes_max
+    first = await world.owner.get("/healthz", headers={"x-a": "1"})
+    sent = first.request.headers.raw
+    used = len("/healthz") + sum(len(name) + len(value) for name, value in sent)
+    fits = {"x-a": "1" * (1 + limit_bytes - used)}
+    assert (await world.owner.get("/healthz", headers=fits)).status_code == 200
+    answer = await world.owner.get("/healthz", headers={"x-a": fits["x-a"] + "1"})
+    assert (answer.status_code, answer.json()["code"]) == (431, "headers_too_large")
+    assert answer.json()["limit_bytes"] == limit_bytes

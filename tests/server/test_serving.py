@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
@@ -108,4 +109,59 @@ async def test_a_file_that_is_older_than_a_restored_store_does_not_stop_the_star
     standing = read_standing(data)
     assert standing is not None
     assert standing.url == process.url
+    await process.stop()
+
+
+FLOODS = {
+    "one header without end": (b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ", b"y" * 65_536),
+    "headers without end": (b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n", b"x: yyyyyyyyyyyy\r\n" * 4_096),
+    "an address without end": (b"GET /", b"y" * 65_536),
+    "trailers without end": (
+        b"POST /v1/conversations HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n",
+        b"x: yyyyyyyyyyyy\r\n" * 4_096,
+    ),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_a_request_that_never_gets_to_its_body_is_cut_off(tmp_path: Path, flood: str) -> None:
+    begin, more = FLOODS[flood]
+    process = Process(tmp_path / "data")
+    await process.listens()
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(process.url.rpartition(":")[2]))
+    sent = 0
+    try:
+        writer.write(begin)
+        while sent < 30_000_000:
+            writer.write(more)
+            await writer.drain()
+            sent += len(more)
+            if reader.at_eof():
+                break
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+    assert sent < 30_000_000, "the server took in all of it"
+    assert (await process.get("/healthz")).status_code == 200
+    process.go.set()
+    await until(lambda: process.announced, "the announcement")
+    await process.stop()
+
+
+async def test_a_body_in_small_pieces_is_no_flood_of_headers(tmp_path: Path) -> None:
+    process = Process(tmp_path / "data", header_bytes_max=2_000)
+    process.go.set()
+    await until(lambda: process.announced, "the announcement")
+    standing = read_standing(process.data)
+    assert standing is not None
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(2_000):
+            yield b"ab"
+
+    headers = {"authorization": f"Bearer {standing.token}"}
+    async with httpx2.AsyncClient(base_url=process.url) as client:
+        answer = await client.post("/v1/attachments?name=a", content=pieces(), headers=headers)
+    assert answer.status_code == 201, answer.text
     await process.stop()

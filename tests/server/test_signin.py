@@ -173,5 +173,11 @@ async def test_the_page_is_public_holds_no_data_and_cannot_be_framed(world: Worl
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
-    for path in ("/static/none.js", "/static/../edge.py", "/static/%2e%2e/edge.py"):
+    for path in (
+        "/static/none.js",
+        "/static/../edge.py",
+        "/static/%2e%2e/edge.py",
+        "/static/%00",
+        "/static/" + "a" * 300,
+    ):
         assert (await world.anonymous().get(path)).status_code == 404, path

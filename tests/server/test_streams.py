@@ -309,3 +309,19 @@ async def test_other_streams_of_a_token_are_checked_together(made: Scene) -> Non
     assert made.tokens.asked <= 2
     for each in more:
         await each.end()
+
+
+@scene(stream_blocked_seconds=60)
+async def test_a_revoked_reader_that_takes_not_even_the_farewell_is_closed_all_the_same(made: Scene) -> None:
+    made.connection.reading.clear()  # what was written is out; the next write will wait
+    del made.tokens.standing["k1"]
+    await made.pass_time(5)
+    assert made.task.done(), "the stream of a revoked token is open"
+
+
+@scene(stream_blocked_seconds=60)
+async def test_a_finished_stream_whose_reader_takes_nothing_is_closed_after_its_time(made: Scene) -> None:
+    made.connection.reading.clear()
+    made.items.put(None)
+    await made.pass_time(62)
+    assert made.task.done()

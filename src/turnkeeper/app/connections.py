@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from turnkeeper.conversation.rights import ANYWHERE, Right, authorise
 from turnkeeper.conversation.turns import Principal
 from turnkeeper.dispatch import Dispatcher, sign_ins
-from turnkeeper.errors import NotFound
+from turnkeeper.errors import ConnectInvalid, NotFound
 from turnkeeper.port.clock import Clock
 from turnkeeper.port.store import Store
 from turnkeeper.projection.view import iso
@@ -101,7 +101,11 @@ class Connections:
         """Begin a sign-in of the principal's. Raises NotFound, ConnectFailed."""
         authorise(principal, Right.WRITE, ANYWHERE)
         self._server(server)
-        return await self.servers.oauth.begin(self.servers.servers[server], principal.user_id, redirect_uri)
+        grant = await self.servers.grants.of(server, principal.user_id)
+        held = None if grant is None else grant.scope
+        return await self.servers.oauth.begin(
+            self.servers.servers[server], principal.user_id, redirect_uri, held
+        )
 
     async def finish(self, **brought: str | None) -> tuple[Finished, int]:
         """Finish a sign-in with what the browser brought; how it ended, and how many turns go on for it.
@@ -109,6 +113,8 @@ class Connections:
         Raises ConnectInvalid, ConnectFailed; then nothing has changed.
         """
         done = await self.servers.oauth.finish(**brought)  # type: ignore[arg-type]
+        if done.server not in self.servers.servers:
+            raise ConnectInvalid(why=f"there is no server {done.server} any more")
         if done.grant is not None:
             await self.servers.grants.put(done.grant)
         await self.servers.signed_in(done.server, done.person)

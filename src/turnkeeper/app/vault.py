@@ -25,6 +25,7 @@ class SealedValues:
 
     def __init__(self, store: Store, data: Path | None) -> None:
         self._store = store
+        self._writing = asyncio.Lock()
         self._path = None if data is None else data / KEY_FILE
         keys = [Fernet.generate_key()] if self._path is None else _keys(self._path)
         self._newest = Fernet(keys[0])
@@ -43,12 +44,16 @@ class SealedValues:
             value = self._all.decrypt(sealed)
         except InvalidToken:
             return None
-        await self.put(name, value)
+        async with self._writing:
+            # Only if it still stands: what somebody wrote or took away meanwhile must not be undone by this.
+            if await self._store.value(name) == sealed:
+                await self._store.put_value(name, self._newest.encrypt(value))
         return value
 
     async def put(self, name: str, value: bytes | None) -> None:
         """Keep it sealed; None overwrites what was kept."""
-        await self._store.put_value(name, b"" if value is None else self._newest.encrypt(value))
+        async with self._writing:
+            await self._store.put_value(name, b"" if value is None else self._newest.encrypt(value))
 
     async def rotate(self) -> int:
         """Put a new key in front; the number of keys there are now."""

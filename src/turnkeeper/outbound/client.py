@@ -40,7 +40,25 @@ class _GuardedNetwork(AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> AsyncNetworkStream:
-        """A connection to the first address of `host` that answers. Raises AddressRefused, ConnectError."""
+        """A connection to the first address of `host` that answers, all within `timeout` seconds.
+
+        Raises AddressRefused, ConnectError, ConnectTimeout.
+        """
+        try:
+            # One bound around it all: a name may be slow to look up, and may stand for a hundred dead addresses.
+            async with asyncio.timeout(timeout):
+                return await self._connect(host, port, timeout, local_address, socket_options)
+        except TimeoutError as error:
+            raise httpcore2.ConnectTimeout(f"{host} did not answer within {timeout:g} s") from error
+
+    async def _connect(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None,  # noqa: ASYNC109 - the shape is httpcore's
+        local_address: str | None,
+        socket_options: Iterable[Any] | None,
+    ) -> AsyncNetworkStream:
         addresses = await self._addresses(host, port)
         for address in addresses:
             why = self._reach.refusal(address)

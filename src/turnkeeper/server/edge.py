@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from turnkeeper.conversation.rights import ANYWHERE, authorise
 from turnkeeper.conversation.turns import Principal
 from turnkeeper.errors import (
+    HeadersTooLarge,
     HostRefused,
     MethodNotAllowed,
     NotFound,
@@ -117,11 +118,21 @@ class Edge:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         scope["turnkeeper.headers"] = headers
         try:
+            self._check_size(scope)
             self._check_caller(headers)
         except TurnkeeperError as error:
             await problem(error)(scope, receive, send)
             return
         await self._router(scope, receive, send)
+
+    def _check_size(self, scope: Scope) -> None:
+        # The server bounds what it takes in before the headers are complete; here the limit is exact.
+        limit_bytes = self.settings.header_bytes_max
+        size = len(scope["path"]) + len(scope["query_string"])
+        for name, value in scope["headers"]:
+            size += len(name) + len(value)
+        if size > limit_bytes:
+            raise HeadersTooLarge(limit_bytes=limit_bytes)
 
     def _check_caller(self, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host")

@@ -105,7 +105,8 @@ class Call:
         value = self.query("limit")
         if value is None:
             return default
-        if not value.isdecimal() or int(value) < 1:
+        # Longer numbers are not read: int() gives up on the very long ones.
+        if not value.isdecimal() or len(value) > 18 or int(value) < 1:
             raise BadInput(why=f"limit is a whole number from 1, not {value!r}")
         return min(int(value), self.edge.settings.page_rows_max)
 

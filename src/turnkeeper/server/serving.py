@@ -17,8 +17,9 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 import uvicorn
@@ -30,6 +31,7 @@ from turnkeeper.errors import NotFound, SettingInvalid, Starting, TurnkeeperErro
 from turnkeeper.server.application import create_app
 from turnkeeper.server.guard import is_loopback
 from turnkeeper.server.problem import problem
+from turnkeeper.server.protocol import BoundedProtocol
 from turnkeeper.server.reply import Reply, reply
 from turnkeeper.server.standing import Standing, read_standing, remove_standing, write_standing
 from turnkeeper.server.tokens import OWNER
@@ -85,7 +87,7 @@ def configure(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """How uvicorn is run: nothing between the socket and the application, no log of requests."""
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=cast("Any", partial(BoundedProtocol, header_bytes_max=settings.header_bytes_max)),
         loop="none",
         ws="none",
         lifespan="off",

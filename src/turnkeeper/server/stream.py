@@ -184,8 +184,13 @@ class EventStream:
                 await self._pump
 
     def end(self, farewell: TurnkeeperError | None = None) -> None:
-        """End the stream, telling the reader why if there is an error to tell."""
+        """End the stream, telling the reader why if there is an error to tell.
+
+        Called again while the reader does not even take that: at once.
+        """
         if self._ending:
+            if self.blocked and self._reader is not None:
+                self._reader.cancel()
             return
         self._ending = True
         self._farewell = farewell
@@ -215,4 +220,6 @@ class EventStream:
             self._farewell = TurnkeeperError(FAILED)
         if self._farewell is not None:
             await self.write(control("error", codec.wire(problem_of(self._farewell))))
+        self.blocked = True
         await self._send({"type": "http.response.body", "body": b""})
+        self.blocked = False

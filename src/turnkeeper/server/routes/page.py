@@ -96,7 +96,10 @@ async def static(call: Call) -> Answer:
 
 
 def _is_file_inside(wanted: Path) -> bool:
-    return wanted.resolve().is_relative_to(STATIC.resolve()) and wanted.is_file()
+    try:
+        return wanted.resolve().is_relative_to(STATIC.resolve()) and wanted.is_file()
+    except (OSError, ValueError):  # a name that no file can have: too long, or with a NUL in it
+        return False
 
 
 def _file(call: Call, path: Path, *, kept: bool = False) -> FileResponse:

@@ -57,6 +57,8 @@ class Connection:
         self.person = person
         self.list_changed = False
         """Its server said that it has other tools now."""
+        self.calls = 0
+        """How many calls run on it now."""
         self._streams = streams
         self._notes = notes
         self._trouble = trouble
@@ -172,6 +174,7 @@ class Connection:
         from mcp import MCPError
         from pydantic import ValidationError
 
+        self.calls += 1
         try:
             return await self._beside(self._client.call_tool(name, arguments, meta={CALL_KEY: key}))
         except MCPError as error:
@@ -184,6 +187,8 @@ class Connection:
             raise
         except Exception as error:  # noqa: BLE001 - anything else ends the connection under the call
             raise OutcomeLost(_first_words(error)) from None
+        finally:
+            self.calls -= 1
 
     def _failed(self, error: Any, note: Note) -> Exception:
         """What an error of the protocol means for the call."""
@@ -229,9 +234,11 @@ class Connection:
         why = "scope" if note.status == 403 else "revoked" if note.grant else "not_connected"
         return SignIn(server=self.server.name, person=self.person, why=why, rejected=note.grant)
 
-    def challenge(self) -> str:
-        """The newest WWW-Authenticate header of a refusal."""
-        return "" if self._notes is None else self._notes.challenge
+    def challenge(self, key: str | None = None) -> str:
+        """The WWW-Authenticate header with which this call was refused; without a key the newest one."""
+        if self._notes is None:
+            return ""
+        return self._notes.challenge if key is None else self._notes.of(key).challenge
 
     def _gone(self) -> str:
         started = self._child is not None and (self._child.exit is not None or self._child.flooded)

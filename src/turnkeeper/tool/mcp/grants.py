@@ -42,6 +42,8 @@ class Client(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """none | client_secret_post | client_secret_basic"""
     issuer: str = ""
     redirect_uri: str = ""
+    scope: str | None = None
+    """What it was registered to ask for."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,8 +78,10 @@ class Grants:
         self._clock = clock
         self._refresh = refresh
         self._known: dict[tuple[str, str], Grant | None] = {}
-        self._busy: dict[tuple[str, str], asyncio.Task[Grant | None]] = {}
+        self._busy: dict[tuple[str, str, str], asyncio.Task[Grant | None]] = {}
         self._troubles: dict[tuple[str, str], str] = {}
+        self._writing = asyncio.Lock()
+        """Held from the look at what stands to the end of what is written over it."""
 
     async def of(self, server: str, person: str) -> Grant | None:
         """The grant as it is kept."""
@@ -85,9 +89,11 @@ class Grants:
         if key not in self._known:
             kept = await self.vault.get(_name(server, person))
             try:
-                self._known[key] = None if not kept else msgspec.json.decode(kept, type=Grant)
+                found = None if not kept else msgspec.json.decode(kept, type=Grant)
             except msgspec.DecodeError:
-                self._known[key] = None
+                found = None
+            # Somebody may have signed in or out while it was read: theirs is the newer word.
+            self._known.setdefault(key, found)
         return self._known[key]
 
     def trouble(self, server: str, person: str) -> str:
@@ -96,15 +102,18 @@ class Grants:
 
     async def put(self, grant: Grant) -> None:
         """Keep a grant, in the place of an earlier one."""
-        self._troubles.pop((grant.server, grant.person), None)
-        await self.vault.put(_name(grant.server, grant.person), msgspec.json.encode(grant))
-        self._known[grant.server, grant.person] = grant
+        async with self._writing:
+            await self._keep(grant.server, grant.person, grant)
 
     async def forget(self, server: str, person: str) -> None:
         """There is no grant any more."""
+        async with self._writing:
+            await self._keep(server, person, None)
+
+    async def _keep(self, server: str, person: str, grant: Grant | None) -> None:
+        await self.vault.put(_name(server, person), None if grant is None else msgspec.json.encode(grant))
         self._troubles.pop((server, person), None)
-        await self.vault.put(_name(server, person), None)
-        self._known[server, person] = None
+        self._known[server, person] = grant
 
     async def fresh(self, server: str, person: str) -> Grant | None:
         """A grant that can be used now; None if there is none. Raises nothing."""
@@ -121,25 +130,38 @@ class Grants:
 
     async def renew(self, refused: Grant) -> Grant | None:
         """A newer grant than `refused`; None if none can be had. Raises nothing."""
-        key = refused.server, refused.person
-        now = self._known.get(key)
-        if now is not None and not now.revoked and now.access_token != refused.access_token:
+        now = self._newer(refused)
+        if now is not refused:
             return now
+        key = refused.server, refused.person, refused.generation
         task = self._busy.get(key)
         if task is None:
             task = self._busy[key] = asyncio.ensure_future(self._renew(refused))
             task.add_done_callback(lambda _: self._busy.pop(key, None))
         return await asyncio.shield(task)
 
+    def _newer(self, grant: Grant) -> Grant | None:
+        """What stands now in the place of `grant`: itself, another one, or None if there is none that is good."""
+        now = self._known.get((grant.server, grant.person), grant)
+        if now is None or now.revoked:
+            return None
+        same = (now.generation, now.access_token) == (grant.generation, grant.access_token)
+        return grant if same else now
+
     async def _renew(self, grant: Grant) -> Grant | None:
         try:
             renewed = None if grant.refresh_token is None else await self._refresh(grant)
-            if renewed is None:
-                revoked = msgspec.structs.replace(grant, access_token="", refresh_token=None, revoked=True)
-                await self.put(revoked)
-                return None
-            await self.put(renewed)
+            revoked = msgspec.structs.replace(grant, access_token="", refresh_token=None, revoked=True)
+            async with self._writing:
+                now = self._newer(grant)
+                if now is not grant:
+                    # Meanwhile the person signed in anew, or out: what was asked for is not theirs any more.
+                    return now
+                await self._keep(grant.server, grant.person, renewed or revoked)
         except Exception as error:  # noqa: BLE001 - what passes is tried again at the next call
+            now = self._newer(grant)
+            if now is not grant:
+                return now
             self._troubles[grant.server, grant.person] = "the sign-in there cannot be refreshed now"
             log.warning(
                 "a sign-in could not be refreshed",

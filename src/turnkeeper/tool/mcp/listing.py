@@ -22,6 +22,10 @@ TOOLS_MAX: Final = 256
 """Most tools of one server."""
 DESCRIPTION_CHARS_MAX: Final = 4_000
 SCHEMA_BYTES_MAX: Final = 60_000
+SCHEMA_PARTS_MAX: Final = 2_000
+"""Most objects and lists in one schema: each costs the check of the schema about 0.4 ms."""
+LIST_PARTS_MAX: Final = 20_000
+"""Most of them in all the schemas of one list. The tools after that are left out."""
 REFERENCES_MAX: Final = 2_000
 """Most references that are followed in one check of arguments."""
 NAME_CHARS_MAX: Final = 64
@@ -54,14 +58,21 @@ def shown_name(server: str, tool: str) -> str:
 def judge(server: McpServer, said: Iterable[Any]) -> tuple[Listed, ...]:
     """The usable ones of the tools that a server named (mcp's Tool)."""
     found: dict[str, Listed] = {}
+    left = LIST_PARTS_MAX
     for tool in said:
         if server.tools and tool.name not in server.tools:
             continue
         schema = tool.input_schema
-        if not tool.name or not isinstance(schema, dict) or not _usable(schema):
+        if not tool.name or not isinstance(schema, dict):
             continue
         shown = shown_name(server.name, tool.name)
         if shown in found:
+            continue
+        parts = _parts(schema, min(SCHEMA_PARTS_MAX, left))
+        if parts is None:
+            continue
+        left -= parts
+        if not _usable(schema):
             continue
         found[shown] = Listed(
             name=tool.name,
@@ -73,6 +84,20 @@ def judge(server: McpServer, said: Iterable[Any]) -> tuple[Listed, ...]:
         if len(found) >= TOOLS_MAX:
             break
     return tuple(found.values())
+
+
+def _parts(schema: Any, most: int) -> int | None:
+    """How many objects and lists a schema consists of; None if more than `most`."""
+    count, waiting = 0, [schema]
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, dict | list):
+            continue
+        count += 1
+        if count > most:
+            return None
+        waiting += part.values() if isinstance(part, dict) else part
+    return count
 
 
 def _usable(schema: dict[str, Any]) -> bool:

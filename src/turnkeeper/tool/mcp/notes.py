@@ -37,6 +37,7 @@ class Notes:
 
     def begin(self, key: str) -> Note:
         """A new note for a request of this call."""
+        self._notes.pop(key, None)  # the newest stands last
         while len(self._notes) >= NOTES_MAX:
             self._notes.pop(next(iter(self._notes)))
         note = self._notes[key] = Note()

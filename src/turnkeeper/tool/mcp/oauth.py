@@ -35,8 +35,14 @@ FLOW_SECONDS: Final = 900.0
 """How long a sign-in that was begun can be finished."""
 MARK_CHARS: Final = 12
 """Characters of a state that name the browser's cookie, so that two sign-ins in one browser keep apart."""
+CHALLENGE_CHARS_MAX: Final = 4_000
+"""Most characters that are kept of what a server says when it refuses."""
 STEP_SECONDS: Final = 40.0
 """Longest time for everything that one half asks of others."""
+
+
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+"""What may stand after `Bearer`: visible ASCII without spaces."""
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +100,8 @@ class OAuth:
         self._reach = reach
         self._bounds = bounds
         self._secrets = secrets
-        self._challenges: dict[str, str] = {}
+        self._finishing: set[str] = set()
+        """The states that are being spent."""
 
     def _open(self) -> httpx2.AsyncClient:
         """A throw-away client."""
@@ -102,37 +109,46 @@ class OAuth:
 
         return open_guarded(self._reach, self._bounds)
 
-    def remember_challenge(self, server: str, challenge: str) -> None:
-        """What a server said when it refused a request: it may name who signs people in for it."""
+    async def remember_challenge(self, server: str, person: str, challenge: str) -> None:
+        """What a server said when it refused a request: who signs people in for it, and what it wants them to ask for.
+
+        Kept: the sign-in may come after a restart.
+        """
         if challenge:
-            self._challenges[server] = challenge
+            await self._vault.put(_challenge_name(server, person), challenge[:CHALLENGE_CHARS_MAX].encode())
 
     # -- the first half
 
-    async def begin(self, server: McpServer, person: str, redirect_uri: str) -> Begun:
-        """Begin a sign-in. Raises ConnectFailed."""
+    async def begin(
+        self, server: McpServer, person: str, redirect_uri: str, held: str | None = None
+    ) -> Begun:
+        """Begin a sign-in. `held` is the scope that the person has already. Raises ConnectFailed."""
         try:
             async with asyncio.timeout(STEP_SECONDS), self._open() as http:
-                return await self._begin(http, server, person, redirect_uri)
+                return await self._begin(http, server, person, redirect_uri, held)
         except TimeoutError:
             raise ConnectFailed(server=server.name, why="it took too long") from None
         except _troubles() as error:
             raise _failed(server.name, error) from None
 
     async def _begin(
-        self, http: httpx2.AsyncClient, server: McpServer, person: str, redirect_uri: str
+        self, http: httpx2.AsyncClient, server: McpServer, person: str, redirect_uri: str, held: str | None
     ) -> Begun:
-        from mcp.client.auth.utils import get_client_metadata_scopes
+        from mcp.client.auth.utils import get_client_metadata_scopes, union_scopes
 
         assert server.url is not None
-        challenge = self._challenges.get(server.name) or await _ask_for_challenge(http, server.url)
+        kept = await self._vault.get(_challenge_name(server.name, person))
+        challenge = kept.decode("utf-8", "replace") if kept else await _ask_for_challenge(http, server.url)
         resource = await _find_resource(http, server.url, challenge)
         metadata = await _find_authority(http, server.url, resource)
         self._check_endpoints(metadata)
         if "S256" not in (metadata.code_challenge_methods_supported or ()):
             raise ConnectFailed(server=server.name, why="who signs in for it does not offer PKCE (S256)")
+        wanted = _field(challenge, "scope")
+        if wanted is not None:
+            wanted = union_scopes(held, wanted)  # a server names what was missing: what there was is kept
         scope = " ".join(server.scopes) or get_client_metadata_scopes(
-            _field(challenge, "scope"), resource, metadata, ["authorization_code", "refresh_token"]
+            wanted, resource, metadata, ["authorization_code", "refresh_token"]
         )
         client = await self._client(http, server, metadata, redirect_uri, scope)
         verifier, state, browser = (secrets.token_urlsafe(48) for _ in range(3))
@@ -226,7 +242,8 @@ class OAuth:
         kept = await self._vault.get(name)
         if kept:
             client = msgspec.json.decode(kept, type=Client)
-            if (client.issuer, client.redirect_uri) == (issuer, redirect_uri):
+            may_ask = set((scope or "").split()) <= set((client.scope or "").split())
+            if (client.issuer, client.redirect_uri) == (issuer, redirect_uri) and may_ask:
                 return client
         client = await _register(http, metadata, redirect_uri, scope)
         await self._vault.put(name, msgspec.json.encode(client))
@@ -244,20 +261,15 @@ class OAuth:
         error: str | None,
     ) -> Finished:
         """Finish a sign-in with what a browser brought. Raises ConnectInvalid, ConnectFailed; then nothing is kept."""
-        name = _flow_name(state)
-        kept = await self._vault.get(name)
-        flow = None if not kept else msgspec.json.decode(kept, type=Flow)
-        if flow is None or flow.until <= self._clock.now():
-            raise ConnectInvalid(why="it is unknown, used already, or too old")
-        if browser is None or not hmac.compare_digest(_hash(browser), flow.browser):
-            # Another browser, and so perhaps another person: the one that began it may still finish it.
-            raise ConnectInvalid(why="it was begun in another browser")
-        await self._vault.put(name, None)
+        flow = await self._spend(_flow_name(state), browser)
         told = issuer is not None or flow.issuer_is_told
         if told and issuer != flow.issuer:
             raise ConnectInvalid(why="the answer does not come from whom it was asked of (issuer)")
-        if error is not None:
+        if error == "access_denied":
             return Finished(server=flow.server, person=flow.person, outcome="refused")
+        if error is not None:
+            # Nobody said no: whoever signs people in could not do it, or not just now.
+            raise ConnectFailed(server=flow.server, why=f"the sign-in failed there ({error[:100]})")
         if not code:
             raise ConnectInvalid(why="the answer holds neither a code nor a refusal")
         answer = await self._ask_for_token(
@@ -287,15 +299,34 @@ class OAuth:
             server=flow.server, person=flow.person, outcome="connected", grant=self._given(grant, answer)
         )
 
+    async def _spend(self, name: str, browser: str | None) -> Flow:
+        """The sign-in of that name, which nobody can finish after this. Raises ConnectInvalid."""
+        spent = ConnectInvalid(why="it is unknown, used already, or too old")
+        if name in self._finishing:
+            raise spent
+        self._finishing.add(name)
+        try:
+            kept = await self._vault.get(name)
+            flow = None if not kept else msgspec.json.decode(kept, type=Flow)
+            if flow is None or flow.until <= self._clock.now():
+                raise spent
+            if browser is None or not hmac.compare_digest(_hash(browser), flow.browser):
+                # Another browser, and so perhaps another person: the one that began it may still finish it.
+                raise ConnectInvalid(why="it was begun in another browser")
+            await self._vault.put(name, None)
+        finally:
+            self._finishing.discard(name)
+        return flow
+
     def _given(self, grant: Grant, answer: dict[str, Any]) -> Grant:
         seconds = answer.get("expires_in")
         timed = isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
         return msgspec.structs.replace(
             grant,
             access_token=answer["access_token"],
-            refresh_token=answer.get("refresh_token") or grant.refresh_token,
+            refresh_token=_text(answer, "refresh_token") or grant.refresh_token,
             expires_at=self._clock.now() + float(seconds) if timed and seconds is not None else None,
-            scope=answer.get("scope") or grant.scope,
+            scope=_text(answer, "scope") or grant.scope,
             revoked=False,
         )
 
@@ -338,12 +369,14 @@ class OAuth:
         if response.status_code in (400, 401, 403):
             said = answer.get("error")
             raise ConnectInvalid(
-                why=f"it was refused ({said if isinstance(said, str) else response.status_code})"
+                why=f"it was refused ({said[:100] if isinstance(said, str) else response.status_code})"
             )
         token = answer.get("access_token")
         kind = answer.get("token_type", "bearer")
         if response.status_code != 200 or not isinstance(token, str) or not token:
             raise ConnectFailed(server=server, why=f"it gave no token (status {response.status_code})")
+        if not _TOKEN.fullmatch(token):
+            raise ConnectFailed(server=server, why="it gave a token that no header can carry")
         if not isinstance(kind, str) or kind.lower() != "bearer":
             raise ConnectFailed(server=server, why="it gave a token of a kind that is not spoken here")
         return answer
@@ -457,6 +490,7 @@ async def _register(http: httpx2.AsyncClient, metadata: Any, redirect_uri: str, 
         method=given,
         issuer=str(metadata.issuer),
         redirect_uri=redirect_uri,
+        scope=scope,
     )
 
 
@@ -495,6 +529,12 @@ def _json(data: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _text(answer: dict[str, Any], name: str) -> str | None:
+    """A member that is a string; what is none counts as not given."""
+    value = answer.get(name)
+    return value if isinstance(value, str) else None
+
+
 def _failed(server: str, error: Exception) -> ConnectFailed:
     if isinstance(error, ConnectFailed):
         return error
@@ -508,6 +548,10 @@ def _hash(value: str) -> str:
 
 def _flow_name(state: str) -> str:
     return f"mcp.flow:{_hash(state)}"
+
+
+def _challenge_name(server: str, person: str) -> str:
+    return f"mcp.challenge:{server}:{person}"
 
 
 def _s256(verifier: str) -> str:

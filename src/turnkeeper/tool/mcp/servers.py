@@ -41,7 +41,7 @@ RETRY_SECONDS: Final = 5.0
 REFUSED_SECONDS: Final = 60.0
 """A server that refused a person is not asked again for so long, unless they have signed in since."""
 CONNECTIONS_MAX: Final = 64
-"""Most connections that are kept open; the one used longest ago is closed for another."""
+"""Most connections that are kept open; of those without a call the one used longest ago is closed for another."""
 
 Key = tuple[str, str]
 """Server and person; "" for the person where everybody shares the connection."""
@@ -141,7 +141,8 @@ class McpServers:
         good_seconds = server.list_seconds
         try:
             connection = await self._connection(server, person)
-            shelf.listed = judge(server, await connection.list())
+            # In a thread: a long list takes a while to judge, and everybody else's turns go on meanwhile.
+            shelf.listed = await asyncio.to_thread(judge, server, await connection.list())
             await self._vault.put(_kept_name(server, person), msgspec.json.encode(shelf.listed))
         except (SignInNeeded, NotSent, SourceTrouble) as error:
             good_seconds = min(RETRY_SECONDS, good_seconds)
@@ -180,7 +181,7 @@ class McpServers:
     def _connect_tool(self, server: McpServer, person: str) -> Tool:
         async def invoke(arguments: Arguments, key: str) -> str:
             connection = await self._connection(server, person)
-            listed = judge(server, await connection.list())
+            listed = await asyncio.to_thread(judge, server, await connection.list())
             self.forget_list(server.name, person)
             return (
                 f"Signed in at {server.name}. Its tools: {', '.join(one.shown for one in listed) or 'none'}."
@@ -212,7 +213,12 @@ class McpServers:
             connection = await self._connection(server, person)
         except SourceTrouble as error:
             raise NotSent(str(error)) from None
-        result = await connection.call(name, arguments, key)
+        try:
+            result = await connection.call(name, arguments, key)
+        except SignInNeeded:
+            # It may say what the sign-in has to ask for: without that, a new one would be refused again.
+            await self.oauth.remember_challenge(server.name, person, connection.challenge(key))
+            raise
         value = read_result(result)
         if result.is_error:
             text = value if isinstance(value, str) else "\n".join(str(piece) for piece in value)
@@ -240,7 +246,7 @@ class McpServers:
             except SignInNeeded as needed:
                 until = self._clock.monotonic() + REFUSED_SECONDS
                 self._refused[key] = (until, needed.sign_in)
-                self.oauth.remember_challenge(server.name, connection.challenge())
+                await self.oauth.remember_challenge(server.name, person, connection.challenge())
                 raise
             except SourceTrouble as trouble:
                 self._troubles[key] = (self._clock.monotonic() + RETRY_SECONDS, str(trouble))
@@ -262,7 +268,11 @@ class McpServers:
 
     async def _make_room(self) -> None:
         while len(self._connections) > CONNECTIONS_MAX:
-            oldest = next(iter(self._connections))
+            # Never one with a call on it, whose outcome nobody would learn; nor the newest, just opened for one.
+            idle = (key for key, one in list(self._connections.items())[:-1] if not one.calls)
+            oldest = next(idle, None)
+            if oldest is None:
+                return
             await self._connections.pop(oldest).close()
 
     def _make(self, server: McpServer, person: str) -> Connection:
