@@ -112,7 +112,7 @@ nonsense = messages(
     st.sampled_from(("user", "assistant", "tool", "system", "notice", "event")), parts, **flags
 )
 likely = st.one_of(
-    messages(st.just("user"), texts, provenance=st.sampled_from(("submitted",) * 6 + ("summary",))),
+    messages(st.just("user"), texts, provenance=st.sampled_from(("submitted",) * 3 + ("summary",))),
     messages(st.just("assistant"), st.one_of(texts, calls), origin=st.sampled_from(ORIGINS)),
     messages(st.just("assistant"), st.one_of(thinkings, texts, calls), origin=st.just(HERE)),
     messages(st.just("tool"), results),
