@@ -367,7 +367,7 @@ class RetainedRunner:
     async def rest(self, conversation_id: str) -> None:
         """Nobody needs its CLI now: end it, unless a turn runs. The next turn resumes the session."""
         session = await self.session(conversation_id)
-        if not session.lock.locked() and session.keep.pane is not None:
+        if session.running is None:
             async with session.lock:
                 await self._reap(session)
 

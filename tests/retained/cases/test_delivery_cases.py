@@ -45,7 +45,7 @@ SCALES = {
     "BD091": 0.3,
 } | dict.fromkeys(("BD110", "BD111", "BD113", "BD114"), 0.5)
 """Real seconds per second of a case."""
-AT_ONCE = 8
+AT_ONCE = 6
 JUDGE_REAL_SECONDS = 30.0
 
 WRITTEN = "as written"
@@ -200,16 +200,18 @@ async def verdicts(
             names = {step["name"] for step in case["steps"] if step["do"] == "failpoint"}
             if names & NO_SPACE:
                 world.fill()
-            await world.start(
-                failpoint=next((FAILPOINTS[name] for name in names if name in FAILPOINTS), None)
-            )
             try:
+                await world.start(
+                    failpoint=next((FAILPOINTS[name] for name in names if name in FAILPOINTS), None)
+                )
                 found[case["id"]] = await play_one(case, play)
+                await world.api.close()
+            except Exception:
+                found[case["id"]] = traceback.format_exc()
             finally:
-                await end(world)
+                end(world)
 
-    async def end(world: World) -> None:
-        await world.api.close()
+    def end(world: World) -> None:
         if world.server.alive:
             world.server.kill()
         world.unmount()
@@ -221,7 +223,8 @@ async def verdicts(
         *(one(case, play) for case, play in zip(together, plays, strict=True)),
     )
     if plays:
-        await end(shared)
+        await shared.api.close()
+        end(shared)
     yield found
 
 

@@ -7,6 +7,7 @@ does goes through the HTTP interface, the file system, or the tmux that `GET ...
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -177,4 +178,4 @@ class World:
         """Start the server for the first time."""
         self.write_agents()
         await self.server.start(failpoint=failpoint)
-        self.api = Api(self.server.url, self.server.token())
+        self.api = Api(self.server.url, await asyncio.to_thread(self.server.token))
