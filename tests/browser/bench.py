@@ -70,7 +70,7 @@ async def opened(browser: Browser, server: ServerProcess, conversation_id: str) 
     await context.add_init_script(WATCH)
     page = await context.new_page()
     await page.goto(f"{server.url}/#{conversation_id}")
-    await page.wait_for_function("window.readableAt")
+    await page.wait_for_function("() => window.readableAt")
     return page
 
 
@@ -102,10 +102,6 @@ async def measure(messages: int, answers: int) -> dict[str, Any]:
                     await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
                 )
                 readable.append(await page.evaluate("window.readableAt"))
-                found["first_load_bytes"] = await page.evaluate(
-                    "[performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')"
-                    ".filter((one) => /[.](js|css)$/.test(one.name))].reduce((sum, one) => sum + one.encodedBodySize, 0)"
-                )
                 await page.context.close()
             found["first_contentful_paint_ms"] = round(statistics.median(paints))
             found["history_readable_ms"] = round(statistics.median(readable))
