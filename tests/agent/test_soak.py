@@ -91,6 +91,11 @@ WORK: tuple[Round, ...] = (
 )  # fmt: skip
 
 
+DROPPED = ("broken_stream", "connection")
+DROPPED_SHARE_MAX = 0.02
+"""Connections that a crowded machine may lose by itself; each is a visible failure with a reason all the same."""
+
+
 class Program(msgspec.Struct, frozen=True):
     """What the model does for one message, and how its turn may end: `settled`, or the kind of its failure."""
 
@@ -354,15 +359,20 @@ class Soak:
             ]
         if known != len(counted_all):
             found.append(f"{len(counted_all) - known} effects that no ledger knows")
+        dropped: list[str] = []
         for end in self.ends:
             how = end.kind or end.state
             program = self.programs[end.program]
             # On Gemini's wire arguments are JSON inside the event: cut ones make the event unreadable.
             cut = end.wire == "gemini" and BROKEN_ARGUMENTS in program.rounds and how == "broken_stream"
-            if not end.disturbed and how not in program.ends and not cut:
+            if how in DROPPED and how not in program.ends and not end.disturbed and not cut:
+                dropped.append(end.turn_id)
+            elif not end.disturbed and how not in program.ends and not cut:
                 found.append(
                     f"«{end.program}» on {end.wire} ended {how} and nobody knows why: {story[end.turn_id]}"
                 )
+        if len(dropped) > len(self.ends) * DROPPED_SHARE_MAX:
+            found.append(f"{len(dropped)} turns lost their connection for no reason: {story[dropped[0]]}")
         return found
 
 

@@ -111,6 +111,8 @@ class ModelServer:
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=0,
+            # An idle connection that is closed just as a request comes would be a fault that no script asked for.
+            timeout_keep_alive=3600,
             ssl_certfile=certfile,
             ssl_keyfile=keyfile,
         )
