@@ -197,14 +197,17 @@ async def test_a_hundred_addresses_that_do_not_answer_cost_one_connection_time(
     async def many(*given: object, **named: object) -> list[object]:
         return [(0, 0, 0, "", (f"127.0.0.{last}", 80)) for last in range(1, 101)]
 
-    async def silent(self: object, host: str, *given: object, **named: object) -> None:
+    async def silent(self: object, host: str, port: int, timeout: float, *given: object) -> None:
         tried.append(host)
-        await asyncio.sleep(0.05)
-        raise httpcore2.ConnectTimeout
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout from None
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", many)
     monkeypatch.setattr(httpcore2.AnyIOBackend, "connect_tcp", silent)
-    async with open_guarded(Reach(["127.0.0.0/8"]), Bounds(connect_seconds=0.2)) as client:
+    async with open_guarded(Reach(["127.0.0.0/8"]), Bounds(connect_seconds=0.1)) as client:
         with pytest.raises(httpx2.ConnectTimeout):
             await client.get("http://many.example/")
     assert len(tried) < 50
