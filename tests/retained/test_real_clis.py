@@ -21,9 +21,9 @@ from turnkeeper.testing.model_server import ModelServer
 pytestmark = [pytest.mark.tmux, pytest.mark.timeout(240)]
 
 CLIS = [
-    pytest.param("pi", marks=[pytest.mark.pi_cli, pytest.mark.xdist_group("pi")]),
-    pytest.param("codex", marks=[pytest.mark.codex_cli, pytest.mark.xdist_group("codex")]),
-    pytest.param("claude-code", marks=[pytest.mark.claude_cli, pytest.mark.xdist_group("claude")]),
+    pytest.param("pi", marks=[pytest.mark.pi_cli]),
+    pytest.param("codex", marks=[pytest.mark.codex_cli]),
+    pytest.param("claude-code", marks=[pytest.mark.claude_cli]),
 ]
 LONG = 60.0
 

@@ -27,7 +27,7 @@ from turnkeeper.testing.until import until
 pytestmark = [
     pytest.mark.tmux,
     pytest.mark.process,
-    pytest.mark.xdist_group("delivery-panes"),
+    pytest.mark.alone,
     pytest.mark.timeout(400),
 ]
 
