@@ -456,6 +456,19 @@ def test_the_limit_on_tokens_ends_the_turn_at_its_edge(limit: int | None, calls:
     run(main())
 
 
+def test_a_persons_retry_has_the_limit_on_tokens_anew() -> None:
+    async def main() -> None:
+        counted = Counted()
+        world = World(write(), write("b", "w2"), "done", tools=counted.tools, turn_tokens_max=110)
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), FailedWith)
+        again = turn.again("retried", RETRIED, attempt=2)
+        await again.carry_out(world.runner)
+        assert len(world.model.calls) == 2, "it goes on from what was paid for, by as much again"
+
+    run(main())
+
+
 def test_starting_over_is_done_once_and_a_crash_after_it_keeps_what_was_done_since() -> None:
     async def main() -> None:
         counted = Counted()

@@ -27,7 +27,12 @@ policies = {{ ask = ["append_file"], approval_seconds = {seconds} }}
 
 def world(folder: Path, seconds: float) -> Path:
     call = {"name": "append_file", "arguments": {"path": str(folder / "effects"), "text": "x"}}
-    script = {"rules": [{"match": "apply", "rounds": [{"tool_calls": [call]}, {"text": "applied"}]}]}
+    other = {"name": "append_file", "arguments": {"path": str(folder / "effects"), "text": "y"}}
+    rules = [
+        {"match": "apply both", "rounds": [{"tool_calls": [call, other]}, {"text": "applied"}]},
+        {"match": "apply", "rounds": [{"tool_calls": [call]}, {"text": "applied"}]},
+    ]
+    script = {"rules": rules}
     (folder / "script.json").write_text(json.dumps(script))
     agents = folder / "agents.toml"
     agents.write_text(AGENTS.format(seconds=seconds))
@@ -125,6 +130,26 @@ async def test_a_question_survives_a_restart(tmp_path: Path) -> None:
         await keeper.decide_approval(OPERATOR, approval, "approve")
         await until(keeper, turn, "settled")
     assert effects(tmp_path).count("x") == 1
+
+
+async def test_the_other_question_of_a_turn_that_goes_on_is_put_off_and_asked_again(
+    keeper: Keeper, tmp_path: Path
+) -> None:
+    c = (await keeper.create_conversation(OPERATOR, "careful")).conversation_id
+    turn = (await keeper.submit(OPERATOR, c, key="k", parts=(Text("apply both"),))).turn_id
+    await until(keeper, turn, "parked")
+    first, second = [one["approval_id"] for one in await keeper.approvals(OPERATOR)]
+    await keeper.pause(OPERATOR, c)
+    await keeper.decide_approval(OPERATOR, first, "approve")
+    with pytest.raises(ApprovalDecided) as caught:
+        await keeper.decide_approval(OPERATOR, second, "approve")
+    assert caught.value.facts["state"] == "put off until its turn asks again"
+    await keeper.resume(OPERATOR, c)
+    await until(keeper, turn, "parked")
+    (asked,) = await keeper.approvals(OPERATOR)
+    await keeper.decide_approval(OPERATOR, asked["approval_id"], "approve")
+    await until(keeper, turn, "settled")
+    assert sorted(effects(tmp_path)) == ["x", "y"]
 
 
 @pytest.mark.parametrize("seconds", [0.3])

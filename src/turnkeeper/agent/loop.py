@@ -118,7 +118,7 @@ class ModelTurn(Attempt):
                 failure=Failure(kind="rounds", retryable=True, sentence=texts.rounds_used_up(limit))
             )
         tokens_max = self.agent.settings.turn_tokens_max
-        used = so_far.spent.usage.input_tokens + so_far.spent.usage.output_tokens
+        used = so_far.tokens_used - so_far.tokens_before_retry
         if tokens_max is not None and used >= tokens_max:
             sentence = texts.tokens_used_up(used, tokens_max)
             return FailedWith(failure=Failure(kind="tokens", retryable=True, sentence=sentence))

@@ -122,6 +122,8 @@ class TurnSoFar(msgspec.Struct, kw_only=True):
     rounds_finished: int = 0
     rounds_before_retry: int = 0
     """Rounds that were finished when a person last asked for a retry; the limit on rounds counts from there."""
+    tokens_before_retry: int = 0
+    """Tokens that were used by then; the limit on tokens counts from there too."""
     failed_attempts: int = 0
     open_round: int | None = None
     """A round that was started and whose end nobody journaled."""
@@ -155,6 +157,11 @@ class TurnSoFar(msgspec.Struct, kw_only=True):
     spent: Spent = msgspec.field(default_factory=Spent)
     compactions: int = 0
     """Summaries that this turn had made or tried to."""
+
+    @property
+    def tokens_used(self) -> int:
+        """Tokens that went in and came out, of all calls of the turn."""
+        return self.spent.usage.input_tokens + self.spent.usage.output_tokens
 
     @property
     def last_round(self) -> int:
@@ -237,6 +244,7 @@ def _turn_requeued(so_far: TurnSoFar, body: ev.TurnRequeued, at: float) -> None:
     if body.why == "retried":
         so_far.retried_at = at
         so_far.rounds_before_retry = so_far.rounds_finished
+        so_far.tokens_before_retry = so_far.tokens_used
         so_far.last_failure = None
         so_far.decisions.clear()
         so_far.age_accepted = so_far.to_start_over = False

@@ -1021,16 +1021,18 @@ class Keeper:
 
     async def _decision_of(self, turn: Turn, approval_id: str) -> str:
         """What became of a question that is no longer open. Raises NotFound if it was never asked."""
-        asked = False
+        expires_at: float | None = None
         for event in await self.store.events(turn.conversation_id, limit=10_000, turn_id=turn.turn_id):
             body = event.body
             if isinstance(body, ApprovalRequested) and body.approval_id == approval_id:
-                asked = True
+                expires_at = body.expires_at
             if isinstance(body, ApprovalDecidedEvent) and body.approval_id == approval_id:
                 return {"approve": "approved", "deny": "denied"}.get(body.decision, body.decision)
-        if not asked:
+        if expires_at is None:
             raise NotFound(what="approval")
-        return "expired" if turn.state in (TurnState.QUEUED, TurnState.RUNNING) else "withdrawn"
+        if turn.state not in (TurnState.QUEUED, TurnState.RUNNING):
+            return "withdrawn"
+        return "expired" if expires_at <= self.clock.now() else "put off until its turn asks again"
 
     async def decide(self, principal: Principal, turn_id: str, choice: str) -> TurnView:
         """Choose how a turn that needs an action goes on; `give_up` ends it."""

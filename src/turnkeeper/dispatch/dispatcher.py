@@ -779,9 +779,11 @@ class Dispatcher:
                     fence=running.fence,
                     points=("dispatch.before_end_commit", "dispatch.after_end_commit"),
                 )
-            except BaseException:
+            except BaseException as error:
                 if actor.running is None:
                     actor.running = running
+                if isinstance(error, LaneMoved):
+                    await self._reload(actor)
                 raise
 
     def _end_inputs(
