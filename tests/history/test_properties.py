@@ -202,8 +202,17 @@ def test_what_was_sent_stays_as_it_was_when_messages_are_added(
     assert after.messages[: len(feed.messages)] == feed.messages
 
 
+SUMMED_UP_TWICE = [
+    Message(message_id="m0", role="user", parts=(), provenance="summary"),
+    Message(message_id="m1", role="assistant", parts=(Text("hello"),), origin=HERE),
+    Message(message_id="m2", role="user", parts=(Text("hello"),), provenance="summary"),
+]
+
+
 @MANY
-@given(histories, expiries, st.integers(0, 12))
+@example(history=SUMMED_UP_TWICE, expired=frozenset(), cut=0)
+@example(history=SUMMED_UP_TWICE, expired=frozenset(), cut=2)
+@given(history=histories, expired=expiries, cut=st.integers(0, 12))
 def test_a_growing_feed_is_the_feed_of_the_whole(
     history: list[Message], expired: frozenset[str], cut: int
 ) -> None:

@@ -145,7 +145,10 @@ class FeedBuilder:
             run = self._run()
             rows = compact(rows, self._options.compaction, run)
             self._closed_changes += run.changes
-        for row in rows:
+        # An older summary is dropped for a newer one, so nothing is closed before the newest has come.
+        newest = max((i for i, row in enumerate(rows) if row.message.provenance == SUMMARY), default=-1)
+        self._open += rows[: newest + 1]
+        for row in rows[newest + 1 :]:
             self._append(row)
 
     def extend(self, messages: Iterable[Message]) -> None:
@@ -205,6 +208,7 @@ def _begins_turn(message: Message) -> bool:
     return (
         message.role == USER
         and message.replay
+        and message.provenance != SUMMARY
         and bool(message.parts)
         and all(isinstance(part, Text | Attachment) for part in message.parts)
     )
