@@ -129,6 +129,8 @@ class Settings(BaseSettings):
     """Most bytes of the arguments of one tool call."""
     kept_messages_max: Budget = 100_000
     """Most messages that an agent keeps in memory from one turn to the next, over all conversations."""
+    kept_chars_max: Budget = 10_000_000
+    """... and about how much text they may hold together."""
     draft_interval_seconds: Seconds = 0.5
     """The text of a running answer is journaled at least this often."""
     draft_bytes: Bytes = 4_000

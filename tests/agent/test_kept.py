@@ -141,7 +141,7 @@ def history(count: int) -> KeptHistory:
 
 
 def test_the_limit_counts_messages_and_forgets_the_least_recently_used() -> None:
-    kept = Histories(messages_max=10)
+    kept = Histories(messages_max=10, chars_max=1_000_000)
     kept.give("a", history(4))
     kept.give("b", history(6))
     assert len(kept) == 2
@@ -153,3 +153,17 @@ def test_the_limit_counts_messages_and_forgets_the_least_recently_used() -> None
     assert kept.take("a") is a
     kept.give("d", history(11))
     assert len(kept) == 0
+
+
+def test_the_limit_counts_words_too_and_nothing_above_it_is_kept() -> None:
+    probe = history(4)
+    size = probe.size_chars()
+    assert size >= 4 * 500
+    kept = Histories(messages_max=1000, chars_max=2 * size)
+    for name in ("a", "b", "c"):
+        kept.give(name, history(4))
+    assert len(kept) == 2
+    assert kept.take("a") is None
+    tight = Histories(messages_max=1000, chars_max=size - 1)
+    tight.give("a", history(4))
+    assert len(tight) == 0

@@ -16,6 +16,7 @@ from turnkeeper.testing.scripted_cli.quirks import Quirks
 from turnkeeper.testing.until import until
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.browser,
     pytest.mark.tmux,
     pytest.mark.process,

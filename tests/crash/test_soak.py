@@ -103,6 +103,10 @@ class Soak:
                 turn = await producer.api.turn(turn_id)
             except httpx2.TransportError:
                 return False
+            except httpx2.HTTPStatusError as error:
+                if error.response.status_code == 503:  # it starts, and says so
+                    return False
+                raise
             return turn["state"] in ("settled", "failed", "cancelled")
 
         from turnkeeper.testing.until import until

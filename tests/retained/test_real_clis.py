@@ -113,7 +113,9 @@ async def test_killed_in_mid_tool_it_fails_the_turn_and_resumes_its_session(stag
     behind = await stage.post("and now?")
     await stage.kill(9)
     failed = await stage.ended(turn_id, LONG)
-    assert (failed.state, failed.failure and failed.failure["kind"]) == ("failed", "pane")
+    assert failed.state == "failed"
+    # Some CLIs find the time to write down that they were interrupted; then their record says it first.
+    assert failed.failure["kind"] in {"pane", "interrupted"}
     await settled(stage, behind)
     assert await stage.native_id() == native
     assert "remember 17" in stage.asked()[-1], "the resumed session knows what was said"

@@ -55,7 +55,7 @@ class World:
         async def composer() -> bool:
             return "❯" in (await pane.screen()).text
 
-        await until(composer, "the composer")
+        await until(composer, "the composer", seconds=90)
         return pane
 
     def log(self, pane: Pane) -> list[dict[str, Any]]:

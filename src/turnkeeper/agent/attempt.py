@@ -68,7 +68,7 @@ class Agent:
         self.settings = settings
         self.confirmations = BUILT_IN.with_phrases(settings.dangerous_phrases)
         """What counts as a confirmation of something dangerous."""
-        self.histories = Histories(settings.kept_messages_max)
+        self.histories = Histories(settings.kept_messages_max, settings.kept_chars_max)
         self.judged: dict[str, int] = {}
         """Per conversation the seq up to which no confirmation can grow stale any more."""
         self.ran: dict[str, None] = {}

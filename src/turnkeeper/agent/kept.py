@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,9 @@ from turnkeeper.agent.reply import call_ids
 from turnkeeper.conversation.messages import Message
 from turnkeeper.history.builder import FeedBuilder
 from turnkeeper.history.feed import Compaction
+
+MESSAGE_CHARS: Final = 500
+"""What a message is taken to cost beside its words."""
 
 
 class KeptHistory(msgspec.Struct, kw_only=True):
@@ -29,6 +33,21 @@ class KeptHistory(msgspec.Struct, kw_only=True):
     builder: FeedBuilder
     compaction: Compaction | None
     call_ids: set[str] | None
+    measured: int = 0
+    chars: int = 0
+    """About how long the first `measured` messages are."""
+
+    def size_chars(self) -> int:
+        """About how long all of it is; what was measured before is not measured again."""
+        if self.measured > len(self.messages):
+            self.measured = self.chars = 0
+        for message in self.messages[self.measured :]:
+            self.chars += MESSAGE_CHARS
+            for part in message.parts:
+                words = getattr(part, "text", None) or getattr(part, "content", None)
+                self.chars += len(words) if isinstance(words, str) else 0
+        self.measured = len(self.messages)
+        return self.chars
 
     def grow(self, since: Sequence[Message]) -> bool:
         """Take over what the store has since `seq`; False if that is not what the last turn left."""
@@ -49,26 +68,31 @@ class KeptHistory(msgspec.Struct, kw_only=True):
 class Histories:
     """Kept histories by conversation, the least recently used forgotten first. Each is taken by one turn at a time."""
 
-    def __init__(self, messages_max: int) -> None:
+    def __init__(self, messages_max: int, chars_max: int) -> None:
         self._kept: OrderedDict[str, KeptHistory] = OrderedDict()
         self._messages_max = messages_max
+        self._chars_max = chars_max
         self._messages = 0
+        self._chars = 0
 
     def take(self, conversation_id: str) -> KeptHistory | None:
         """The conversation's history, which is then the caller's alone."""
         kept = self._kept.pop(conversation_id, None)
         if kept is not None:
-            self._messages -= len(kept.messages)
+            self._messages -= kept.measured
+            self._chars -= kept.chars
         return kept
 
     def give(self, conversation_id: str, kept: KeptHistory) -> None:
         """Keep a history for the next turn."""
         self.take(conversation_id)
         self._kept[conversation_id] = kept
-        self._messages += len(kept.messages)
-        while self._messages > self._messages_max:
+        self._chars += kept.size_chars()
+        self._messages += kept.measured
+        while self._kept and (self._messages > self._messages_max or self._chars > self._chars_max):
             _, forgotten = self._kept.popitem(last=False)
-            self._messages -= len(forgotten.messages)
+            self._messages -= forgotten.measured
+            self._chars -= forgotten.chars
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -24,6 +24,7 @@ from tests.surroundings import VECTORS
 from turnkeeper.testing.promises import broken_promises
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.browser,
     pytest.mark.process,
     pytest.mark.timeout(600),
