@@ -121,7 +121,7 @@ async def test_a_delivery_case_as_far_as_a_server_goes(case_id: str, tmp_path: P
     await play_and_judge(json.loads(FILES[case_id].read_text("utf-8")), tmp_path / "case")
 
 
-@pytest.mark.alone
+@pytest.mark.long
 @pytest.mark.parametrize("case_id", SHORTENED)
 async def test_a_delivery_case_of_many_conversations(case_id: str, tmp_path: Path) -> None:
     case = json.loads(FILES[case_id].read_text("utf-8"))
