@@ -53,6 +53,8 @@ class TurnJournal:
         self._read_at: int | None = None
         """The seq up to which the store was read; None: what is known here is not worth keeping."""
         self._read_count = 0
+        self._measured = self._chars = 0
+        """How much of the history is measured already, by the turn that left it."""
         self._effects = dict(effects)
         self._options = FeedOptions(effects=self._effects, confirmations=confirmations)
         self._builder = FeedBuilder(options=self._options)
@@ -89,6 +91,7 @@ class TurnJournal:
             self.messages = kept.messages
             self._builder = kept.builder
             self._call_ids = kept.call_ids
+            self._measured, self._chars = kept.measured, kept.chars
             self._options = replace(self._options, compaction=kept.compaction)
             self._builder.set_options(self._options)
         else:
@@ -106,6 +109,8 @@ class TurnJournal:
                 builder=self._builder,
                 compaction=self._options.compaction,
                 call_ids=self._call_ids,
+                measured=self._measured,
+                chars=self._chars,
             )
             self._histories.give(self.turn.offer.turn.conversation_id, kept)
 
