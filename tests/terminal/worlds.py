@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,9 @@ class World:
     async def open(self, name: str = "c1", quirks: Quirks | None = None, cwd: str | None = None) -> Pane:
         number = len(self.logs)
         env = environment(self.folder, number, quirks)
-        launch = Launch(
-            argv=(*PROGRAM, "claude-code"), cwd=cwd or str(self.folder), env=env, mark=f"{name}-{number}"
-        )
+        # All that carries a mark is ended together, also what another worker's world started.
+        mark = f"{name}-{number}-{uuid.uuid4().hex}"
+        launch = Launch(argv=(*PROGRAM, "claude-code"), cwd=cwd or str(self.folder), env=env, mark=mark)
         pane = await self.terminal.open(name, launch)
         self.logs[name + pane.identity.pane_id] = self.folder / f"log{number}.jsonl"
         self.logs[str(id(pane))] = self.folder / f"log{number}.jsonl"
