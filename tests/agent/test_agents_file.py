@@ -77,6 +77,12 @@ def test_everything_that_may_stand_in_it() -> None:
     assert secrets_of(found) == (("KEY", None), (None, "/etc/turnkeeper/key.txt"))
 
 
+def test_the_first_of_the_file_is_the_first_of_all_and_the_built_in_ones_come_last() -> None:
+    """Who opens a new conversation without choosing gets an agent that somebody configured."""
+    found = parse_agents('[agents.helper]\nscript = "a.json"\n[agents.aide]\nscript = "b.json"\n', path=HERE)
+    assert list(found) == ["helper", "aide", "demo"]
+
+
 def test_without_a_file_there_is_the_built_in_demo() -> None:
     found = load_agents(None)
     assert set(found) == {"demo"}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+import uvicorn
+from playwright.async_api import Browser, Page, Route, async_playwright
 
 from tests.needs import NEEDS
 from turnkeeper.app import Keeper
@@ -37,14 +40,27 @@ class World:
         self.token = token
         self.folder = folder
         self.complaints: list[str] = []
+        self.keeper: Keeper
+        """The server's own, for what no page can do."""
 
-    async def page(self, *, script: str | None = None, **more: Any) -> Page:
-        """A signed-in page; what the console says is collected. `script` runs in it before all else."""
+    async def page(
+        self,
+        *,
+        script: str | None = None,
+        routes: Mapping[str, Callable[[Route], Awaitable[None]]] | None = None,
+        **more: Any,
+    ) -> Page:
+        """A signed-in page; what the console says is collected.
+
+        `script` runs in it before all else; `routes` stand between it and the server from the start.
+        """
         context = await self.browser.new_context(viewport={"width": 1200, "height": 800}, **more)
         await context.add_cookies([self.cookie()])
         if script is not None:
             await context.add_init_script(script)
         page = await context.new_page()
+        for where, route in (routes or {}).items():
+            await page.route(where, route)
         page.on(
             "console",
             lambda m: (
@@ -102,27 +118,36 @@ SCRIPT = {
 }
 
 
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """A server of this process on a free port, with a Chromium beside it."""
-    import asyncio
+AGENTS = """
+[agents.demo]
+script = "script.json"
+tools = ["echo", "append_file"]
+demo_tools = true
+policies = { ask = ["append_file"] }
+"""
 
-    import uvicorn
 
+@asynccontextmanager
+async def opened(
+    folder: Path,
+    *,
+    agents: str = AGENTS,
+    script: dict[str, Any] = SCRIPT,
+    arguments: Sequence[str] = (),
+    **settings: Any,
+) -> AsyncIterator[World]:
+    """A server of this process on a free port, with a Chromium (and more `arguments` for it) beside it."""
     if not (STATIC / "index.html").is_file():
         pytest.fail("the page is not built: run `make web`")
     chromium = next(need for need in NEEDS if need.mark == "browser").found()
-    script = json.dumps(SCRIPT).replace("FX", str(tmp_path / "effects"))
-    (tmp_path / "script.json").write_text(script)
-    (tmp_path / "agents.toml").write_text(
-        '[agents.demo]\nscript = "script.json"\ntools = ["echo", "append_file"]\ndemo_tools = true\n'
-        'policies = { ask = ["append_file"] }\n'
-    )
+    text = json.dumps(script).replace("FX", str(folder / "effects"))
+    (folder / "script.json").write_text(text)
+    (folder / "agents.toml").write_text(agents)
     listening = bind("127.0.0.1", 0, remote=False)
     port = listening.getsockname()[1]
-    settings = Settings(queue_cap=32, sweep_seconds=0.2, stop_grace_seconds=2.0)
+    given = {"queue_cap": 32, "sweep_seconds": 0.2, "stop_grace_seconds": 2.0, **settings}
     async with await Keeper.open(
-        tmp_path / "data", agents=tmp_path / "agents.toml", settings=settings
+        folder / "data", agents=folder / "agents.toml", settings=Settings(**given)
     ) as keeper:
         token, _ = await keeper.create_token()
         config = uvicorn.Config(
@@ -131,10 +156,22 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         server = uvicorn.Server(config)
         serving = asyncio.ensure_future(server.serve(sockets=[listening]))
         async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-            made = World(browser, f"http://127.0.0.1:{port}", token, tmp_path)
-            yield made
-            await browser.close()
-        server.should_exit = True
-        await serving
+            browser = await playwright.chromium.launch(
+                executable_path=chromium, args=[*ARGUMENTS, *arguments]
+            )
+            made = World(browser, f"http://127.0.0.1:{port}", token, folder)
+            made.keeper = keeper
+            try:
+                yield made
+            finally:
+                await browser.close()
+                server.should_exit = True
+                await serving
     assert made.complaints == [], "the console stays empty"
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """The demo agent behind a page, with the rules of `SCRIPT`."""
+    async with opened(tmp_path) as made:
+        yield made

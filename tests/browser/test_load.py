@@ -26,5 +26,5 @@ async def test_the_first_load_is_small_and_the_rest_comes_when_it_is_opened(worl
                 assert answer.headers["content-encoding"] == "gzip"
                 sizes[url] = sum([len(piece) async for piece in answer.aiter_raw()])
     assert sum(sizes.values()) <= FIRST_LOAD_BYTES_MAX, sizes
-    lazy = ("panel", "terminal", "voice", "queue", "cards")
+    lazy = ("panel", "settings", "terminal", "voice", "queue", "change", "cards")
     assert not [url for url in wanted if any(f"/{name}-" in url for name in lazy)]

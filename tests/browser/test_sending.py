@@ -35,6 +35,32 @@ async def test_what_is_sent_while_the_conversation_is_being_made_goes_into_it(wo
     await expect(page.locator(".sidebar li")).to_have_count(1)
 
 
+async def test_a_first_message_waits_for_the_list_of_agents_and_goes_to_the_first(world: World) -> None:
+    """Sent before the list has come, and after it could not be fetched at first."""
+    asked: list[int] = []
+    chosen: list[str] = []
+
+    async def late(route: Route) -> None:
+        asked.append(1)
+        if len(asked) < 3:
+            await route.fulfill(status=503)
+        else:
+            await route.fulfill(json={"agents": [{"name": "helper", "runner": "own"}], "next": None})
+
+    async def made(route: Route) -> None:
+        if route.request.method == "POST":
+            chosen.append(route.request.post_data_json["agent"])  # type: ignore[index]
+            await route.continue_(post_data=b'{"agent": "demo"}')
+        else:
+            await route.continue_()
+
+    page = await world.page(routes={"**/v1/agents": late, "**/v1/conversations": made})
+    await send(page, "early")
+    await expect(page.get_by_text("ok early")).to_be_visible(timeout=60_000)
+    assert chosen == ["helper"]
+    assert len(asked) >= 3
+
+
 async def test_an_answer_that_is_lost_on_its_way_makes_no_second_message(world: World) -> None:
     """The request was stored and its answer never came: the page asks again with the same key."""
     page = await world.page()

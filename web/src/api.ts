@@ -102,6 +102,9 @@ export type Approval = {
   sentence?: string;
   server?: string;
   connect?: string;
+  /** Of a sign-in: why it is asked, and which calls wait for it. */
+  why?: string;
+  calls?: { name: string }[];
   choices?: string[];
   offers?: string[];
 };
@@ -148,7 +151,7 @@ export async function call<T>(method: string, path: string, body?: unknown, head
   if (at && Math.abs(at - Date.now() - clockOffset.value) > 2000) clockOffset.value = at - Date.now();
   if (answer.ok) {
     try {
-      return (await answer.json()) as T;
+      return (answer.status === 204 ? undefined : await answer.json()) as T;
     } catch {
       throw new Problem(0, "broken", w.ask.broken, true);
     }

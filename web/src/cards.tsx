@@ -4,7 +4,8 @@ import { useEffect, useState } from "preact/hooks";
 import type { Approval } from "./api";
 import { clock } from "./rows";
 import * as s from "./state";
-import { w } from "./words";
+import { w } from "./words-beside";
+import "./cards.css";
 
 /** Counts down to a time of the server's, by the server's clock: this device's may be hours off. */
 function Countdown({ until }: { until?: string }) {
@@ -15,7 +16,8 @@ function Countdown({ until }: { until?: string }) {
   }, []);
   if (!until) return null;
   const left = Math.max(0, Math.round((Date.parse(until) - (now + s.clockOffset.value)) / 1000));
-  return <span class="quiet">{left === 0 ? w.expired : w.left(clock(left))}</span>;
+  const minutes = Math.floor(left / 60);
+  return <span class="quiet left">{left === 0 ? w.expired : minutes >= 60 ? w.hoursLeft(Math.floor(minutes / 60), minutes % 60) : w.left(clock(left))}</span>;
 }
 
 export default function Card({ one }: { one: Approval }) {
@@ -24,7 +26,22 @@ export default function Card({ one }: { one: Approval }) {
     return (
       <section class="card" aria-label={w.needsYou}>
         <p>
-          <strong>{w.needsYou}</strong> {one.sentence} <Countdown until={one.expires_at} />
+          {one.kind === "auth" && one.calls ? (
+            <>
+              <strong>{w.signIn(one.server ?? "", one.why)}</strong>{" "}
+              {one.calls.map((call) => (
+                <>
+                  <code>{call.name}</code>{" "}
+                </>
+              ))}
+              {w.waitsForIt(one.calls.map((call) => call.name))}
+            </>
+          ) : (
+            <>
+              <strong>{w.needsYou}</strong> {one.sentence}
+            </>
+          )}{" "}
+          <Countdown until={one.expires_at} />
         </p>
         <div class="actions">
           {one.connect && (

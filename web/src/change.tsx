@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Row } from "./api";
 import * as s from "./state";
+import "./change.css";
 import { w } from "./words";
 
 export default function Change({ row }: { row: Row }) {

@@ -9,7 +9,7 @@ import { giveBack, keepDraft, keyOfDraft, moveDraft } from "./draft";
 import { keyOf } from "./rows";
 import * as s from "./signals";
 import { w } from "./words";
-import { loadConversations, open, openMade, soon } from "./timeline";
+import { loadAgents, loadConversations, open, openMade, soon } from "./timeline";
 
 const PLACE = "turnkeeper.sent";
 const AGAIN_MS = [500, 1000, 2000, 4000, 8000, 15000];
@@ -84,12 +84,18 @@ let making: Promise<string> | null = null;
 
 /** The conversation that the first message of a new page makes; the messages after it go there too. */
 function made(): Promise<string> {
-  making ??= make(s.agents.value[0]?.name ?? "demo").finally(() => (making = null));
+  making ??= make().finally(() => (making = null));
   return making;
 }
 
-async function make(agent: string): Promise<string> {
-  const found = await post<Conversation>("/v1/conversations", { agent });
+/** Who answers in a new conversation: the first of the list, which may not have come yet. */
+async function firstAgent(): Promise<string> {
+  if (!s.agents.value.length) await loadAgents();
+  return s.agents.value[0]?.name ?? "demo";
+}
+
+async function make(): Promise<string> {
+  const found = await post<Conversation>("/v1/conversations", { agent: await firstAgent() });
   const id = found.conversation_id;
   s.conversations.value = [found, ...s.conversations.value];
   batch(() => {
@@ -106,7 +112,7 @@ async function make(agent: string): Promise<string> {
 
 export async function newConversation(agent?: string): Promise<void> {
   await s.act(async () => {
-    const found = await post<Conversation>("/v1/conversations", { agent: agent ?? s.agents.value[0]?.name ?? "demo" });
+    const found = await post<Conversation>("/v1/conversations", { agent: agent ?? (await firstAgent()) });
     await loadConversations();
     await open(found.conversation_id);
   });

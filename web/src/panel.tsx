@@ -6,8 +6,10 @@ import { get } from "./api";
 import { agent, chosen, history, panel } from "./state";
 import { w } from "./words";
 import { w as say } from "./words-beside";
+import "./panel.css";
 
 const Terminal = lazy(() => import("./terminal"));
+const Settings = lazy(() => import("./settings"));
 
 type Event = { seq: number; kind: string; at: string; actor: string; attempt: number; body: Record<string, unknown> };
 type Evidence = { chain: Event[]; tool_calls: { name: string; effect: string; disposition: string; call_id: string }[] };
@@ -22,7 +24,7 @@ type Said = { message?: string; role: string; parts: Record<string, unknown>[]; 
 type Change = { message: string | null; rule: string; action: string; why: string };
 type Feed = { provider: string; feed: Said[]; changes: Change[]; display: Said[] };
 
-function useLoaded<T>(load: () => Promise<T>, key: string): { value: T | null; error: string | null } {
+export function useLoaded<T>(load: () => Promise<T>, key: string): { value: T | null; error: string | null } {
   const [state, set] = useState<{ value: T | null; error: string | null }>({ value: null, error: null });
   useEffect(() => {
     let alive = true;
@@ -259,6 +261,11 @@ export default function Panel() {
       {open.kind === "evidence" && <EvidencePanel turn_id={open.turn_id} />}
       {open.kind === "feed" && <FeedPanel />}
       {open.kind === "keys" && <KeysPanel />}
+      {open.kind === "settings" && (
+        <Suspense fallback={<p class="quiet">{w.loading}</p>}>
+          <Settings />
+        </Suspense>
+      )}
       {open.kind === "terminal" && agent.value && (
         <Suspense fallback={<p class="quiet">{w.loading}</p>}>
           <Terminal conversation={chosen.value ?? ""} />

@@ -100,7 +100,7 @@ export function fate(row: Row): Fate {
     case "queued":
       return turn.parent ? { mark: "↪", words: say.rides, tone: "wait" } : { mark: "◷", words: say.waits(turn.position), tone: "wait" };
     case "parked":
-      return { mark: "⏸\uFE0E", words: say.person, tone: "wait" };
+      return { mark: "◆", words: say.person, tone: "wait" };
     case "failed":
       return { mark: "!", words: turn.reason ?? say.failed, tone: "bad" };
     case "cancelled":

@@ -4,7 +4,7 @@ import type { Conversation } from "./api";
 import * as s from "./state";
 import { w } from "./words";
 
-const MARKS: Record<string, string> = { running: "●", waiting: "⏸\uFE0E", queued: "◷", paused: "❚❚", failed: "!" };
+const MARKS: Record<string, string> = { running: "●", waiting: "◆", queued: "◷", paused: "❚❚", failed: "!" };
 
 function ConversationRow({ one }: { one: Conversation }) {
   const mark = MARKS[one.state];
@@ -124,6 +124,9 @@ export function Sidebar() {
         </label>
         <button type="button" onClick={() => (s.panel.value = { kind: "keys" })}>
           {w.keys}
+        </button>
+        <button type="button" onClick={() => (s.panel.value = { kind: "settings" })}>
+          {w.settings}
         </button>
         {"Notification" in window && Notification.permission === "default" && (
           <button type="button" onClick={() => void Notification.requestPermission()}>

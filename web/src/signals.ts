@@ -9,7 +9,7 @@ export { clockOffset };
 
 export type Mode = "queue" | "steer" | "interrupt";
 
-export type Panel = null | { kind: "evidence"; turn_id: string } | { kind: "feed" } | { kind: "keys" } | { kind: "terminal" };
+export type Panel = null | { kind: "evidence"; turn_id: string } | { kind: "feed" } | { kind: "keys" } | { kind: "settings" } | { kind: "terminal" };
 
 export const conversations = signal<Conversation[]>([]);
 export const agents = signal<Agent[]>([]);

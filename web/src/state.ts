@@ -1,12 +1,12 @@
 // The acts of a person, apart from sending (outbox) and opening (timeline). Components import this file alone.
 
 import { call, get, post, Problem, upload } from "./api";
-import type { Agent, Approval, Conversation, Row, Snapshot, Turn } from "./api";
+import type { Approval, Conversation, Row, Snapshot, Turn } from "./api";
 import { addFiles, giveBack, restoreDraft } from "./draft";
 import { takeUp } from "./outbox";
 import { beforeFor } from "./rows";
 import * as s from "./signals";
-import { beginList, close, loadApprovals, loadConversations, open, soon } from "./timeline";
+import { beginList, close, loadAgents, loadApprovals, loadConversations, open, soon } from "./timeline";
 import { w } from "./words";
 
 export * from "./signals";
@@ -18,9 +18,7 @@ export { loadApprovals, loadConversations, loadOlder, open, titleOf } from "./ti
 export async function begin(): Promise<void> {
   restoreDraft();
   const wanted = location.hash.slice(1);
-  const known = s.quietly(async () => {
-    s.agents.value = (await get<{ agents: Agent[] }>("/v1/agents")).agents;
-  });
+  const known = s.quietly(loadAgents);
   await s.act(loadConversations);
   const first = s.conversations.value.find((one) => one.conversation_id === wanted) ?? s.conversations.value[0];
   if (first && s.chosen.value === null && s.sending.value.length === 0) await open(first.conversation_id);

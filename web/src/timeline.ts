@@ -4,7 +4,7 @@
 
 import { batch } from "@preact/signals";
 import { get, Problem } from "./api";
-import type { Conversation, Snapshot, Timeline } from "./api";
+import type { Agent, Conversation, Snapshot, Timeline } from "./api";
 import { fetchDraft, keepDraft, restoreDraft } from "./draft";
 import { follow, type Heard } from "./follow";
 import { liveRow, unheard, unlessAnswered, withDelta, withNewest, withOlder } from "./rows";
@@ -229,6 +229,10 @@ function written(conversation_id: string, delta: Extract<Heard, { kind: "delta" 
   s.live.value = thinking ? { ...now, steps: [{ kind: "thinking", text }] } : { ...now, text };
 }
 
+export async function loadAgents(): Promise<void> {
+  s.agents.value = (await get<{ agents: Agent[] }>("/v1/agents")).agents;
+}
+
 export async function loadApprovals(): Promise<void> {
   s.approvals.value = (await get<{ approvals: typeof s.approvals.value }>("/v1/approvals")).approvals;
 }
@@ -295,7 +299,12 @@ export function beginList(): void {
   const look = () =>
     window.setTimeout(
       () => {
-        void s.quietly(loadConversations).then(() => s.quietly(loadApprovals)).then(look);
+        void s
+          .quietly(loadConversations)
+          .then(() => s.quietly(loadApprovals))
+          // Until they are known: the choice of an agent and the terminal's button hang on them.
+          .then(() => (s.agents.value.length ? undefined : s.quietly(loadAgents)))
+          .then(look);
       },
       document.visibilityState === "visible" ? LIST_MS : LIST_HIDDEN_MS,
     );

@@ -1,4 +1,4 @@
-// The words of what is loaded only when it is opened: the drawer and the terminal. See words.ts.
+// The words of what is loaded only when it is opened: the cards, the drawer and the terminal. See words.ts.
 
 const plural = (count: number, one: string, many: string) => `${count} ${count === 1 ? one : many}`;
 
@@ -27,6 +27,32 @@ export const english = {
     notSent: "not sent",
     added: "added",
     alike: "the same",
+  },
+  needsYou: "A turn needs you.",
+  signIn: (server: string, why?: string) =>
+    why === "revoked" ? `${server} does not accept your sign-in any more.` : why === "scope" ? `${server} wants you to allow more than you did.` : `${server} needs you to sign in.`,
+  waitsForIt: (names: string[]) => `${names.length === 1 ? "waits" : "wait"} for that.`,
+  connect: (server: string) => `Connect ${server}`,
+  approveQuestion: (name: string) => `Approve ${name}?`,
+  run: "Run",
+  approve: "Approve once",
+  deny: "Deny",
+  expired: "expired",
+  left: (clock: string) => `${clock} left`,
+  hoursLeft: (hours: number, minutes: number) => `${hours} h ${minutes} min left`,
+  choice: (name: string) => name.replaceAll("_", " "),
+  settings: {
+    title: "Settings",
+    connections: "Sign-ins",
+    intro: "Servers of tools at which you sign in for yourself. What an agent calls there, it calls in your name.",
+    none: "No agent here uses a server of tools that asks for a sign-in.",
+    state: { connected: "connected", not_connected: "not connected", revoked: "no longer accepted there" } as Record<string, string>,
+    since: (when: string) => `since ${when}`,
+    scope: (scope: string) => `may: ${scope}`,
+    waiting: (calls: number) => plural(calls, "call waits for it", "calls wait for it"),
+    again: (server: string) => `Connect ${server} again`,
+    signOut: (server: string) => `Sign out at ${server}`,
+    refuse: (server: string) => `Do not connect ${server}`,
   },
   keysTitle: "Keys",
   keyList: [

@@ -96,7 +96,7 @@ def load_agents(path: Path | None) -> dict[str, AgentDefinition]:
 
 
 def parse_agents(text: str, *, path: Path) -> dict[str, AgentDefinition]:
-    """The agents that `text` names, and the built-in ones. `path` is where it came from."""
+    """The agents that `text` names, in its order, then the built-in ones. `path` is where it came from."""
     place = _Place(path, text)
     try:
         tables = tomllib.loads(text)
@@ -106,7 +106,7 @@ def parse_agents(text: str, *, path: Path) -> dict[str, AgentDefinition]:
         file = msgspec.convert(tables, _File)
     except msgspec.ValidationError as error:
         raise place.error(None, str(error)) from None
-    found = {BUILT_IN_DEMO.name: BUILT_IN_DEMO}
+    found: dict[str, AgentDefinition] = {}
     for name, table in file.agents.items():
         if not NAME_PATTERN.fullmatch(name):
             raise place.error(
@@ -117,6 +117,7 @@ def parse_agents(text: str, *, path: Path) -> dict[str, AgentDefinition]:
         except msgspec.ValidationError as error:
             raise place.error(name, _plain(str(error))) from None
         found[name] = _definition(name, entry, place, path.parent)
+    found.setdefault(BUILT_IN_DEMO.name, BUILT_IN_DEMO)
     _servers(file, path)
     _check_sources(found, file, place)
     return found
