@@ -26,7 +26,7 @@ from mcp.server.auth.provider import (
 )
 from mcp.server.auth.routes import create_auth_routes, create_protected_resource_routes
 from mcp.server.auth.settings import ClientRegistrationOptions, RevocationOptions
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp_types import ToolAnnotations
 from pydantic import AnyHttpUrl
@@ -141,6 +141,11 @@ class Site:
         self.during: Any = None
         """Called while a call runs, before it acts."""
         self.paths: list[str] = []
+        self.tokens: set[str] = set()
+        """Every token that was shown here, good or not."""
+        self.old = False
+        """Speak the protocol as it was before 2026-07-28: with a session, and a stream for what is told unasked."""
+        self._streams: list[asyncio.Future[None]] = []
         self.app = self._app()
 
     def _app(self) -> Any:
@@ -165,6 +170,21 @@ class Site:
             """Wipe."""
             self.acted.append(f"wipe {what}")
             return f"wiped {what}"
+
+        @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+        async def grow(ctx: Context) -> str:
+            """Have one more tool from now on."""
+
+            async def grown() -> str:
+                """Grown."""
+                return "I am new"
+
+            server.add_tool(grown, annotations=ToolAnnotations(read_only_hint=True))
+            if self.old:
+                await ctx.session.send_tool_list_changed()
+            else:
+                await ctx.notify_tools_changed()
+            return "grown"
 
         inner = server.streamable_http_app()
         routes = [
@@ -203,6 +223,11 @@ class Site:
                 body += message.get("body", b"")
                 more = message.get("more_body", False)
             asked = json.loads(body) if body else {}
+            self.tokens.add(_bearer(scope))
+            if self.old and asked.get("method") == "server/discover":
+                error = {"code": -32601, "message": "Method not found"}
+                await _answer(send, 404, body={"jsonrpc": "2.0", "id": asked["id"], "error": error})
+                return
             called = asked.get("method") == "tools/call"
             if called and self.redirect_calls is not None:
                 await _answer(send, 307, (b"location", self.redirect_calls.encode()))
@@ -220,6 +245,7 @@ class Site:
             if called and self.during is not None:
                 self.during()
             sent = False
+            telling = scope["method"] == "GET" or asked.get("method") == "subscriptions/listen"
 
             async def again() -> Any:
                 nonlocal sent
@@ -228,9 +254,22 @@ class Site:
                     return {"type": "http.request", "body": body, "more_body": False}
                 return await receive()
 
-            await app(scope, again, send)
+            if not telling:
+                await app(scope, again, send)
+                return
+            self._streams.append(asyncio.ensure_future(app(scope, again, send)))
+            await asyncio.wait({self._streams[-1]})
 
         return gate
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open on which it tells of changes."""
+        return sum(not one.done() for one in self._streams)
+
+    def end_streams(self) -> int:
+        """Break them off; how many there were."""
+        return sum(one.cancel() for one in self._streams)
 
     async def _refuse(self, send: Any, status: int, error: str) -> None:
         wanted = f', scope="{self.needs_scope}"' if self.needs_scope is not None else ""
@@ -239,20 +278,24 @@ class Site:
         await _answer(send, status, (b"www-authenticate", challenge.encode()))
 
     def _token(self, scope: Any) -> AccessToken:
-        bearer = dict(scope["headers"]).get(b"authorization", b"").decode()
-        return self.authority.access[bearer.removeprefix("Bearer ")]
+        return self.authority.access[_bearer(scope)]
 
     def _may(self, scope: Any, *, called: bool) -> bool:
         if self.open_list and not called:
             return True
-        headers = dict(scope["headers"])
-        token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
-        return token in self.authority.access
+        return _bearer(scope) in self.authority.access
 
 
-async def _answer(send: Any, status: int, *headers: tuple[bytes, bytes]) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
-    await send({"type": "http.response.body", "body": b""})
+def _bearer(scope: Any) -> str:
+    said: str = dict(scope["headers"]).get(b"authorization", b"").decode()
+    return said.removeprefix("Bearer ")
+
+
+async def _answer(send: Any, status: int, *headers: tuple[bytes, bytes], body: Any = None) -> None:
+    found = [*headers, *([(b"content-type", b"application/json")] if body is not None else [])]
+    await send({"type": "http.response.start", "status": status, "headers": found})
+    data = b"" if body is None else json.dumps(body).encode()
+    await send({"type": "http.response.body", "body": data})
 
 
 @asynccontextmanager

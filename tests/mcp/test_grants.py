@@ -6,12 +6,15 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from turnkeeper.app.vault import SealedValues
 from turnkeeper.testing.clock import VirtualClock
 from turnkeeper.testing.memory_store import MemoryStore
-from turnkeeper.tool.mcp.grants import Client, Grant, Grants
+from turnkeeper.tool.mcp.config import McpServer
+from turnkeeper.tool.mcp.grants import Client, Grant, Grants, Vault
 
+HERE = "https://jira.example/mcp"
 OLD = Grant(
     server="jira",
     person="ann",
@@ -20,6 +23,7 @@ OLD = Grant(
     refresh_token="r1",
     client=Client(client_id="c"),
     token_endpoint="https://as.example/token",
+    resource=HERE,
 )
 NEW = msgspec.structs.replace(OLD, generation="g2", access_token="a2", refresh_token="r2")
 
@@ -33,6 +37,7 @@ class Authority:
         self.answer = answer
         self.count = 0
         self.fails = False
+        self.revoked: list[Grant] = []
 
     async def refresh(self, grant: Grant) -> Grant | None:
         self.count += 1
@@ -42,11 +47,26 @@ class Authority:
             raise OSError
         return self.answer
 
+    async def revoke(self, grant: Grant) -> None:
+        self.revoked.append(grant)
+
+
+def grants_of(authority: Authority, vault: Vault | None = None, *, at: str = HERE) -> Grants:
+    """The grants of a process whose server stands at the address `at`."""
+    server = McpServer(name="jira", url=at)
+    return Grants(
+        vault or SealedValues(MemoryStore(), None),
+        VirtualClock(),
+        authority.refresh,
+        authority.revoke,
+        lambda grant: server.accepts(grant.resource),
+    )
+
 
 async def scene(answer: Grant | None) -> tuple[Grants, Authority, asyncio.Task[Grant | None]]:
     """Grants with a refresh of OLD under way."""
     authority = Authority(answer)
-    grants = Grants(SealedValues(MemoryStore(), None), VirtualClock(), authority.refresh)
+    grants = grants_of(authority)
     await grants.put(OLD)
     renewing = asyncio.create_task(grants.renew(OLD))
     await authority.asked.wait()
@@ -59,7 +79,8 @@ async def test_who_signs_out_while_a_token_is_refreshed_stays_signed_out() -> No
     authority.go.set()
     assert await renewing is None
     assert await grants.fresh("jira", "ann") is None
-    assert await Grants(grants.vault, VirtualClock(), authority.refresh).of("jira", "ann") is None
+    assert await grants_of(authority, grants.vault).of("jira", "ann") is None
+    assert [grant.access_token for grant in authority.revoked] == ["a1b"], "what came too late is given back"
 
 
 async def test_a_refusal_of_the_old_token_does_not_end_the_new_sign_in() -> None:
@@ -85,7 +106,8 @@ async def test_the_old_account_does_not_come_back_over_the_new_one() -> None:
     authority.go.set()
     await asyncio.gather(writing, renewing)
     assert await grants.of("jira", "ann") == NEW
-    assert await Grants(grants.vault, VirtualClock(), authority.refresh).of("jira", "ann") == NEW
+    assert await grants_of(authority, grants.vault).of("jira", "ann") == NEW
+    assert authority.revoked == [], "an authority may take that for the end of the new one"
 
 
 async def test_the_new_sign_in_does_not_wait_for_the_refresh_of_the_old_one() -> None:
@@ -109,6 +131,35 @@ async def test_two_calls_that_need_a_fresh_token_ask_once() -> None:
     assert authority.count == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "now", "good"),
+    [
+        ("https://jira.example/mcp", "https://jira.example/mcp", True),
+        ("https://jira.example/mcp/", "https://JIRA.example:443/mcp", True),
+        ("https://jira.example", "https://jira.example/mcp", True),
+        ("https://jira.example/mcp", "https://jira.example/mcp/v2", True),
+        ("https://jira.example/mcp", "https://jira.example/mcp2", False),
+        ("https://jira.example/mcp", "https://jira.example/", False),
+        ("https://jira.example/mcp", "http://jira.example/mcp", False),
+        ("https://jira.example/mcp", "https://jira.example:8443/mcp", False),
+        ("https://jira.example/mcp", "https://jira.example.org/mcp", False),
+        ("https://jira.example:99999/mcp", "https://jira.example/mcp", False),
+        ("", "https://jira.example/mcp", False),
+    ],
+)
+async def test_a_grant_is_good_only_where_it_was_given_for(given: str, now: str, good: bool) -> None:
+    authority = Authority(None)
+    grants = grants_of(authority, at=now)
+    grant = msgspec.structs.replace(OLD, resource=given, expires_at=0.0)
+    authority.answer = msgspec.structs.replace(grant, access_token="a1b", expires_at=None)
+    authority.go.set()
+    await grants.put(grant)
+    assert await grants.good("jira", "ann") == (grant if good else None)
+    assert grants.moved("jira", "ann") is not good
+    assert await grants.fresh("jira", "ann") == (authority.answer if good else None)
+    assert authority.count == good, "it is not even refreshed"
+
+
 class SlowStore(MemoryStore):
     """Its reads answer with what was there when they began, later."""
 
@@ -126,7 +177,7 @@ class SlowStore(MemoryStore):
 
 async def test_a_sign_in_that_comes_while_the_old_one_is_read_is_seen() -> None:
     store = SlowStore()
-    grants = Grants(SealedValues(store, None), VirtualClock(), Authority(None).refresh)
+    grants = grants_of(Authority(None), SealedValues(store, None))
     reading = asyncio.create_task(grants.of("jira", "ann"))
     await store.reading.wait()
     await grants.put(NEW)

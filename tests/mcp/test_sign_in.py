@@ -319,6 +319,77 @@ async def test_signing_out_here_tells_the_authority_and_later_calls_wait(tmp_pat
         assert site.acted == []
 
 
+async def test_a_sign_in_is_for_one_address_and_its_token_is_never_shown_at_another(tmp_path: Path) -> None:
+    async with serve() as first, serve() as second:
+        async with opened(tmp_path, first) as world:
+            await world.parked("act")
+            await world.connect()
+            await until(lambda: first.acted == ["act a"], "the call")
+        given = set(first.authority.access) | set(first.authority.refresh)
+        async with opened(tmp_path, second) as world:
+            (mine,) = await world.keeper.connections.list(OPERATOR)
+            assert (mine["state"], mine["why"]) == ("not_connected", "moved")
+            c, turn = await world.parked("act")
+            assert [(b.why, b.rejected) for b in await world.bodies(c, ConnectRequested)] == [("moved", "")]
+            (card,) = await world.keeper.approvals(OPERATOR)
+            assert "jira has another address now than when you signed in" in card["sentence"]
+            assert await world.keeper.connections.release() == 0, "the old sign-in releases nothing"
+            assert (await world.keeper.turn(OPERATOR, turn)).state == "parked"
+            assert "is connected" in (await world.connect()).text
+            await world.state(turn, "settled")
+            assert (first.acted, second.acted) == (["act a"], ["act a"])
+            assert not second.tokens & given, "a token of the first was shown to the second"
+            assert first.authority.refreshed == 0
+
+
+async def test_a_sign_in_that_was_begun_for_another_address_is_not_kept(tmp_path: Path) -> None:
+    async with serve() as first, serve() as second:
+        async with opened(tmp_path, first) as world:
+            browser = await world.signed_in()
+            back = await world.consent(await world.to_authority(browser))
+            cookies = browser.cookies
+        async with opened(tmp_path, second) as world:
+            _, turn = await world.parked("act")
+            browser = world.browser()
+            browser.cookies = cookies
+            answer = await browser.get(back)
+            assert answer.status_code == 400, answer.text
+            assert "another address" in answer.text
+            assert not first.authority.access, "what was given for the other address is given back"
+            assert (await world.keeper.turn(OPERATOR, turn)).state == "parked"
+            assert second.acted == []
+
+
+@pytest.mark.parametrize("old", [True, False], ids=["with a session", "without"])
+async def test_nothing_stays_open_for_who_signed_out(tmp_path: Path, old: bool) -> None:
+    async with serve(open_list=False) as site, opened(tmp_path, site) as world:
+        site.old = old
+        await world.connect()
+        _, turn = await world.say("act")
+        await world.state(turn, "settled")
+        await until(lambda: site.streams == 1, "the stream on which it tells of changes")
+        await world.keeper.connections.end(OPERATOR, "jira")
+        await until(lambda: site.streams == 0, "the end of it")
+        assert world.keeper.connections.servers._connections == {}
+
+
+async def test_signing_out_ends_no_call_that_runs(tmp_path: Path) -> None:
+    async with serve(open_list=False) as site, opened(tmp_path, site) as world:
+        await world.connect()
+        site.hang = asyncio.Event()
+        began = asyncio.Event()
+        site.during = began.set
+        c, turn = await world.say("act")
+        await began.wait()
+        await world.keeper.connections.end(OPERATOR, "jira")
+        site.hang.set()
+        await world.state(turn, "settled")
+        assert site.acted == ["act a"]
+        assert [row.disposition for row in await world.keeper.store.tool_calls(turn)] == [Disposition.DONE]
+        assert "done a" in str(await world.keeper.store.messages_after(c))
+        await until(lambda: site.streams == 0, "the end of the connection")
+
+
 async def test_a_call_that_parks_just_as_the_sign_in_comes_is_not_forgotten(tmp_path: Path) -> None:
     async with serve() as site, opened(tmp_path, site) as world:
         browser = await world.signed_in()
@@ -439,7 +510,14 @@ async def test_a_state_works_once_and_a_forged_one_never(tmp_path: Path) -> None
         browser = await world.signed_in()
         back = await world.consent(await world.to_authority(browser))
         state = parse_qs(urlsplit(back).query)["state"][0]
-        for forged in ("", "x", state[:-1] + "_", state + "A", "é" * 40, "x" * 5000):
+        for forged in (
+            "",
+            "x",
+            state[:-1] + ("_" if state[-1] != "_" else "-"),
+            state + "A",
+            "é" * 40,
+            "x" * 5000,
+        ):
             answer = await browser.get("/oauth/callback", params={"state": forged, "code": "c"})
             await finished_badly(world, answer, turn)
         assert "is connected" in (await browser.get(back)).text
@@ -540,8 +618,10 @@ async def test_an_error_of_the_server_in_one_call_does_not_end_the_others(tmp_pa
     async with serve() as site, opened(tmp_path, site) as world:
         await world.connect()
         site.hang = asyncio.Event()
+        began = asyncio.Event()
+        site.during = began.set
         _, slow = await world.say("act")
-        await until(lambda: site.paths.count("/mcp") > 3, "the slow call")
+        await began.wait()
         site.status = 503
         c, broken = await world.say("look")
         await world.state(broken, "settled")
@@ -625,9 +705,13 @@ async def test_a_call_that_needs_more_rights_gets_them_at_one_sign_in(tmp_path: 
             await world.connect()
             await world.state(first, "settled")
             site.needs_scope = "write"
-            _, turn = await world.parked("act")
+            c, turn = await world.parked("act")
             (wait,) = (await world.keeper.turn(OPERATOR, turn)).needs["connects"]
-            assert wait["why"] == "scope"
+            grant = await world.keeper.connections.servers.grants.good("jira", "owner")
+            assert (wait["why"], wait["rejected"]) == ("scope", [grant and grant.generation])
+            # The sign-in is good, but it is the one that the server refused: to let go on would be to ask for ever.
+            assert await world.keeper.connections.release() == 0
+            assert await world.bodies(c, ConnectDecided) == []
         # What the server wanted is still known after a restart, and what the person had is kept.
         async with opened(tmp_path, site) as world:
             browser = await world.signed_in()

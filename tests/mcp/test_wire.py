@@ -96,6 +96,11 @@ def grant(token: str, **more: Any) -> Grant:
     )
 
 
+async def nobody(grant: Grant) -> None:
+    """Nothing is to be given back here."""
+    raise AssertionError
+
+
 @pytest.mark.parametrize("refresh", ["raises", "refuses", "renews"])
 async def test_a_sign_in_that_cannot_be_used_raises_nothing(refresh: str) -> None:
     async def ask(old: Grant) -> Grant | None:
@@ -103,7 +108,7 @@ async def test_a_sign_in_that_cannot_be_used_raises_nothing(refresh: str) -> Non
             raise RuntimeError("it broke")
         return grant("new") if refresh == "renews" else None
 
-    grants = Grants(Vault(), SystemClock(), ask)
+    grants = Grants(Vault(), SystemClock(), ask, nobody, lambda grant: True)
     await grants.put(grant("old"))
     inner = Inner(401, 200)
     auth = GrantAuth(grants, "s", "ann")
@@ -122,7 +127,7 @@ async def test_a_vault_that_breaks_is_a_person_who_is_not_signed_in() -> None:
         raise AssertionError
 
     inner = Inner(200)
-    auth = GrantAuth(Grants(Vault(broken=True), SystemClock(), never), "s", "ann")
+    auth = GrantAuth(Grants(Vault(broken=True), SystemClock(), never, nobody, lambda grant: True), "s", "ann")
     async with httpx2.AsyncClient(transport=inner, auth=auth) as client:
         assert (await client.get("http://site/")).status_code == 200
     assert inner.tokens == [None]

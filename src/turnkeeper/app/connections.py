@@ -77,13 +77,16 @@ class Connections:
         for name, server in self.servers.servers.items():
             if not server.per_person:
                 continue
-            grant = await self.servers.grants.of(name, principal.user_id)
-            state = "not_connected" if grant is None else "revoked" if grant.revoked else "connected"
+            kept = await self.servers.grants.of(name, principal.user_id)
+            grant = await self.servers.grants.good(name, principal.user_id)
+            revoked = kept is not None and kept.revoked
+            moved = self.servers.grants.moved(name, principal.user_id)
             found.append(
                 {
                     "server": name,
                     "url": server.url,
-                    "state": state,
+                    "state": "connected" if grant is not None else "revoked" if revoked else "not_connected",
+                    "why": "moved" if moved else None,
                     "since": None if grant is None else iso(grant.granted_at),
                     "scope": None if grant is None else grant.scope,
                     "waiting": waiting.get(name, 0),
@@ -101,7 +104,7 @@ class Connections:
         """Begin a sign-in of the principal's. Raises NotFound, ConnectFailed."""
         authorise(principal, Right.WRITE, ANYWHERE)
         self._server(server)
-        grant = await self.servers.grants.of(server, principal.user_id)
+        grant = await self.servers.grants.good(server, principal.user_id)
         held = None if grant is None else grant.scope
         return await self.servers.oauth.begin(
             self.servers.servers[server], principal.user_id, redirect_uri, held
@@ -114,11 +117,19 @@ class Connections:
         """
         done = await self.servers.oauth.finish(**brought)  # type: ignore[arg-type]
         if done.server not in self.servers.servers:
+            await self._give_back(done)
             raise ConnectInvalid(why=f"there is no server {done.server} any more")
+        if done.grant is not None and not self.servers.fits(done.grant):
+            await self._give_back(done)
+            raise ConnectInvalid(why=f"{done.server} has another address now than when it was begun")
         if done.grant is not None:
             await self.servers.grants.put(done.grant)
         await self.servers.signed_in(done.server, done.person)
         return done, await self._decide(done.server, done.person, done.outcome)
+
+    async def _give_back(self, done: Finished) -> None:
+        if done.grant is not None:
+            await self.servers.oauth.revoke(done.grant)
 
     async def refuse(self, principal: Principal, server: str) -> int:
         """The principal does not want to sign in: the turns that wait for it end. How many they were."""
@@ -145,8 +156,8 @@ class Connections:
     async def _generation(self, server: str, person: str) -> str | None:
         if server not in self.servers.servers:
             return None
-        grant = await self.servers.grants.of(server, person)
-        return None if grant is None or grant.revoked else grant.generation
+        grant = await self.servers.grants.good(server, person)
+        return None if grant is None else grant.generation
 
     async def _decide(self, server: str, person: str, outcome: str) -> int:
         return await sign_ins.decide(self._dispatcher, self._store, server, person, outcome)

@@ -156,6 +156,7 @@ def _sign_in_card(wait: dict[str, Any], at: dict[str, Any]) -> dict[str, Any]:
     why = {
         "revoked": "does not accept your sign-in any more",
         "scope": "wants you to allow more than you did",
+        "moved": "has another address now than when you signed in",
     }.get(wait["why"], "needs you to sign in")
     return {
         "kind": "auth",

@@ -82,8 +82,9 @@ def connections(url: Url = None, token: Token = None, data: Data = None, as_json
         return
     for one in found["connections"]:
         waits = f"  {one['waiting']} calls wait" if one["waiting"] else ""
+        moved = "  (its address has changed since you signed in)" if one["why"] == "moved" else ""
         print(
-            f"{printable(one['server']):24}  {printable(one['state']):14}  {printable(one['url'] or '')}{waits}"
+            f"{printable(one['server']):24}  {printable(one['state']):14}  {printable(one['url'] or '')}{moved}{waits}"
         )
     if not found["connections"]:
         print("the agents file names no server at which people sign in")

@@ -365,7 +365,8 @@ class ApprovalDecided(Body, frozen=True, kw_only=True):
 class ConnectRequested(Body, frozen=True, kw_only=True):
     """A server refused a call until its person signs in there: the call has not run, and waits.
 
-    why: not_connected | revoked | scope. `rejected` names the grant that the server refused, "" for none.
+    why: not_connected | revoked | scope | moved (the server has another address now than when the person signed
+    in). `rejected` names the grant that the server refused, "" for none.
     """
 
     call_id: str

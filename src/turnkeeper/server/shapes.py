@@ -207,7 +207,10 @@ class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectionList(msgspec.Struct, frozen=True, kw_only=True):
-    """Servers of tools: `{server, url, state: connected|not_connected|revoked, since, scope, waiting, connect}`."""
+    """Servers of tools: `{server, url, state: connected|not_connected|revoked, why, since, scope, waiting, connect}`.
+
+    why: moved (the server has another address now than when you signed in) or null.
+    """
 
     connections: list[dict[str, Any]]
     next: str | None

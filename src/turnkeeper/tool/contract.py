@@ -65,7 +65,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignIn(msgspec.Struct, frozen=True, kw_only=True):
-    """A sign-in without which a call cannot run. why: not_connected | revoked | scope."""
+    """A sign-in without which a call cannot run. why: not_connected | revoked | scope | moved."""
 
     server: str
     person: str

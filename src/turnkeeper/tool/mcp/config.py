@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -53,6 +53,29 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def per_person(self) -> bool:
         """Whether each person has a connection, and an account, of their own."""
         return self.url is not None and self.auth == "oauth" and self.bearer_env is None
+
+    @property
+    def place(self) -> str:
+        """Where it is: what a server said of itself at another address is not held for this one's word."""
+        return self.url or ""
+
+    def accepts(self, resource: str) -> bool:
+        """Whether what was given for `resource` (RFC 8707) may be sent to its url: same origin, at or below its path."""
+        if self.url is None or not resource:
+            return False
+        given, here = urlsplit(resource), urlsplit(self.url)
+        if _origin(given) != _origin(here):
+            return False
+        return f"{here.path.rstrip('/')}/".startswith(f"{given.path.rstrip('/')}/")
+
+
+def _origin(parts: SplitResult) -> tuple[str, str, int | None]:
+    """Scheme, host and port of an address. A port that cannot be read equals none."""
+    try:
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        port = -1
+    return parts.scheme, parts.hostname or "", port
 
 
 def check_server(name: str, server: McpServer) -> McpServer:

@@ -8,6 +8,7 @@ one of the few exceptions that a tool may raise (tool/contract.py).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -34,6 +35,9 @@ PAGES_MAX: Final = 20
 """Most pages of one list of tools."""
 CLOSE_SECONDS: Final = 6.0
 """How long a connection may take to close in an orderly way."""
+LISTEN_AGAIN_SECONDS: Final = 5.0
+"""A server that stopped telling of changes is asked to go on after so long; twice as long each time."""
+LISTEN_AGAIN_SECONDS_MAX: Final = 300.0
 CONNECTION_CLOSED: Final = -32000
 REQUEST_TIMEOUT: Final = -32001
 UNKNOWN_METHOD: Final = -32601
@@ -51,6 +55,7 @@ class Connection:
         *,
         notes: Notes | None = None,
         trouble: Callable[[], str] = lambda: "",
+        moved: Callable[[], bool] = lambda: False,
         child: Child | None = None,
     ) -> None:
         self.server = server
@@ -58,13 +63,18 @@ class Connection:
         self.list_changed = False
         """Its server said that it has other tools now."""
         self.calls = 0
-        """How many calls run on it now."""
+        """How many requests of ours run on it now: calls, and questions for its tools."""
         self._streams = streams
         self._notes = notes
         self._trouble = trouble
         """Why the person's sign-in cannot be used just now, although it is there; "" if it can."""
+        self._moved = moved
+        """Whether the person's sign-in there was for another address than the server has now."""
         self._child = child
         self._client: Any = None
+        self._asked = False
+        """Whether its tools were asked for."""
+        self._retired = False
         self._opened = asyncio.Event()
         self._closing = asyncio.Event()
         self._holder: asyncio.Task[None] | None = None
@@ -73,7 +83,12 @@ class Connection:
     @property
     def alive(self) -> bool:
         """Whether calls can be made."""
-        return self._client is not None and not self._closing.is_set()
+        return self._client is not None and not self._closing.is_set() and not self._retired
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left of it."""
+        return self._holder is None or self._holder.done()
 
     async def open(self) -> None:
         """Start it. Raises SignInNeeded, SourceTrouble."""
@@ -115,16 +130,58 @@ class Connection:
             async with Client(self._streams(), cache=None, message_handler=notice) as client:
                 self._client = client
                 self._opened.set()
-                await self._closing.wait()
+                listening = asyncio.create_task(self._listen(client), name=f"mcp {self.server.name} listens")
+                try:
+                    await self._closing.wait()
+                finally:
+                    listening.cancel()
+                    await asyncio.wait({listening})
         except BaseException as error:  # noqa: BLE001 - it may end with any kind; what it was is said to who calls
             self._why = self._why or _first_words(error)
         finally:
             self._client = None
             self._closing.set()
 
+    async def _listen(self, client: Any) -> None:
+        """Hear of other tools from a server that must be asked to tell (since 2026-07-28).
+
+        An older one tells of its own accord, over http on a stream that the protocol library keeps open: `notice`.
+        """
+        from mcp import MCPError
+        from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+
+        wait_seconds = LISTEN_AGAIN_SECONDS
+        while not self._closing.is_set():
+            try:
+                async with client.listen(tools_list_changed=True) as told:
+                    if not told.honored.tools_list_changed:
+                        return
+                    # What was asked for before may be out of date: nothing that happened until now is told.
+                    self.list_changed = self.list_changed or self._asked
+                    async for _ in told:
+                        wait_seconds = LISTEN_AGAIN_SECONDS
+                        self.list_changed = True
+            except SubscriptionLost:
+                log.debug("a server of tools stopped telling of changes", extra={"server": self.server.name})
+            except (MCPError, ListenNotSupportedError):
+                return
+            except Exception as error:  # noqa: BLE001 - who does not listen still asks when the list is old
+                log.debug("a server of tools cannot be listened to", extra={"why": _first_words(error)})
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_seconds):
+                    await self._closing.wait()
+            wait_seconds = min(2 * wait_seconds, LISTEN_AGAIN_SECONDS_MAX)
+
     def end(self) -> None:
         """Its server is gone: who holds it lets go, and the next call opens another one."""
         self._closing.set()
+
+    def retire(self) -> None:
+        """Take no new call, and end as soon as nothing runs on it."""
+        self._retired = True
+        if not self.calls:
+            self._closing.set()
 
     async def close(self) -> None:
         """End it, in an orderly way if that does not take long."""
@@ -147,6 +204,8 @@ class Connection:
 
         found: list[Any] = []
         cursor: str | None = None
+        self._asked = True
+        self.calls += 1
         try:
             async with asyncio.timeout(self.server.start_seconds):
                 for _ in range(PAGES_MAX):
@@ -167,6 +226,8 @@ class Connection:
             raise SourceTrouble(str(error)) from None
         except Exception as error:  # noqa: BLE001 - a list that cannot be read is the server's fault
             raise SourceTrouble(f"its list of tools cannot be read: {_first_words(error)}") from None
+        finally:
+            self._let_go()
         return found
 
     async def call(self, name: str, arguments: dict[str, Any], key: str) -> Any:
@@ -188,7 +249,12 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - anything else ends the connection under the call
             raise OutcomeLost(_first_words(error)) from None
         finally:
-            self.calls -= 1
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self.calls -= 1
+        if self._retired and not self.calls:
+            self._closing.set()
 
     def _failed(self, error: Any, note: Note) -> Exception:
         """What an error of the protocol means for the call."""
@@ -232,6 +298,8 @@ class Connection:
 
     def _sign_in(self, note: Note) -> SignIn:
         why = "scope" if note.status == 403 else "revoked" if note.grant else "not_connected"
+        if not note.grant and self._moved():
+            why = "moved"
         return SignIn(server=self.server.name, person=self.person, why=why, rejected=note.grant)
 
     def challenge(self, key: str | None = None) -> str:

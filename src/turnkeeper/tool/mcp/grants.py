@@ -62,6 +62,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token_endpoint: str
     revocation_endpoint: str | None = None
     resource: str = ""
+    """What it was given for (RFC 8707): it is shown to nobody else."""
     revoked: bool = False
     """The server does not accept it any more."""
 
@@ -70,13 +71,21 @@ Refresh = Callable[[Grant], Awaitable[Grant | None]]
 """Asks for a fresh grant: None if it is refused for good. Raises for anything that may pass."""
 
 
-class Grants:
-    """The grants of everybody. `refresh` speaks to the authorization server."""
+Revoke = Callable[[Grant], Awaitable[None]]
+"""Tells the authorization server that a grant is not needed any more. Raises nothing."""
+Fits = Callable[[Grant], bool]
+"""Whether a grant was given for the server that now bears its name."""
 
-    def __init__(self, vault: Vault, clock: Clock, refresh: Refresh) -> None:
+
+class Grants:
+    """The grants of everybody. `refresh` speaks to the authorization server; `fits` knows where the servers are now."""
+
+    def __init__(self, vault: Vault, clock: Clock, refresh: Refresh, revoke: Revoke, fits: Fits) -> None:
         self.vault = vault
         self._clock = clock
         self._refresh = refresh
+        self._revoke = revoke
+        self._fits = fits
         self._known: dict[tuple[str, str], Grant | None] = {}
         self._busy: dict[tuple[str, str, str], asyncio.Task[Grant | None]] = {}
         self._troubles: dict[tuple[str, str], str] = {}
@@ -95,6 +104,16 @@ class Grants:
             # Somebody may have signed in or out while it was read: theirs is the newer word.
             self._known.setdefault(key, found)
         return self._known[key]
+
+    async def good(self, server: str, person: str) -> Grant | None:
+        """The grant if it may be used here: not revoked, and given for this server at the address it has now."""
+        grant = await self.of(server, person)
+        return None if grant is None or grant.revoked or not self._fits(grant) else grant
+
+    def moved(self, server: str, person: str) -> bool:
+        """Whether the person is not signed in because the server has another address now than when they did."""
+        grant = self._known.get((server, person))
+        return grant is not None and not grant.revoked and not self._fits(grant)
 
     def trouble(self, server: str, person: str) -> str:
         """Why a grant that is there could not be refreshed just now, "" if nothing hinders: no new sign-in helps."""
@@ -118,8 +137,8 @@ class Grants:
     async def fresh(self, server: str, person: str) -> Grant | None:
         """A grant that can be used now; None if there is none. Raises nothing."""
         try:
-            grant = await self.of(server, person)
-            if grant is None or grant.revoked:
+            grant = await self.good(server, person)
+            if grant is None:
                 return None
             if grant.expires_at is not None and grant.expires_at - EARLY_SECONDS <= self._clock.now():
                 return await self.renew(grant)
@@ -154,10 +173,13 @@ class Grants:
             revoked = msgspec.structs.replace(grant, access_token="", refresh_token=None, revoked=True)
             async with self._writing:
                 now = self._newer(grant)
-                if now is not grant:
-                    # Meanwhile the person signed in anew, or out: what was asked for is not theirs any more.
-                    return now
-                await self._keep(grant.server, grant.person, renewed or revoked)
+                if now is grant:
+                    await self._keep(grant.server, grant.person, renewed or revoked)
+                    return renewed
+            # Meanwhile the person signed in anew, or out: what was asked for is not theirs any more.
+            if renewed is not None and self._known.get((grant.server, grant.person)) is None:
+                await self._revoke(renewed)  # who signed out could only end the older one
+            return now
         except Exception as error:  # noqa: BLE001 - what passes is tried again at the next call
             now = self._newer(grant)
             if now is not grant:
@@ -168,7 +190,6 @@ class Grants:
                 extra={"server": grant.server, "why": type(error).__name__},
             )
             return None
-        return renewed
 
 
 def _name(server: str, person: str) -> str:

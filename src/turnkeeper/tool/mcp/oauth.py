@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
 import re
@@ -65,6 +66,13 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     until: float
 
 
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server said when it refused somebody, and where it was then."""
+
+    place: str
+    challenge: str
+
+
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
     """Where to send the browser, and the secret it is to keep."""
 
@@ -109,13 +117,24 @@ class OAuth:
 
         return open_guarded(self._reach, self._bounds)
 
-    async def remember_challenge(self, server: str, person: str, challenge: str) -> None:
+    async def remember_challenge(self, server: McpServer, person: str, challenge: str) -> None:
         """What a server said when it refused a request: who signs people in for it, and what it wants them to ask for.
 
-        Kept: the sign-in may come after a restart.
+        Kept, with where it was said: the sign-in may come after a restart.
         """
         if challenge:
-            await self._vault.put(_challenge_name(server, person), challenge[:CHALLENGE_CHARS_MAX].encode())
+            said = Said(place=server.place, challenge=challenge[:CHALLENGE_CHARS_MAX])
+            await self._vault.put(_challenge_name(server.name, person), msgspec.json.encode(said))
+
+    async def _challenge(self, http: httpx2.AsyncClient, server: McpServer, person: str) -> str:
+        """What the server said when it last refused this person, else what it says to a stranger now."""
+        assert server.url is not None
+        kept = await self._vault.get(_challenge_name(server.name, person))
+        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+            said = None if not kept else msgspec.json.decode(kept, type=Said)
+            if said is not None and said.place == server.place:
+                return said.challenge
+        return await _ask_for_challenge(http, server.url)
 
     # -- the first half
 
@@ -137,8 +156,7 @@ class OAuth:
         from mcp.client.auth.utils import get_client_metadata_scopes, union_scopes
 
         assert server.url is not None
-        kept = await self._vault.get(_challenge_name(server.name, person))
-        challenge = kept.decode("utf-8", "replace") if kept else await _ask_for_challenge(http, server.url)
+        challenge = await self._challenge(http, server, person)
         resource = await _find_resource(http, server.url, challenge)
         metadata = await _find_authority(http, server.url, resource)
         self._check_endpoints(metadata)

@@ -30,7 +30,7 @@ from turnkeeper.tool.contract import (
 )
 from turnkeeper.tool.mcp.config import McpServer
 from turnkeeper.tool.mcp.connection import Connection
-from turnkeeper.tool.mcp.grants import Grants, Vault
+from turnkeeper.tool.mcp.grants import Grant, Grants, Vault
 from turnkeeper.tool.mcp.listing import Listed, checker, judge, read_result
 from turnkeeper.tool.mcp.notes import Notes
 from turnkeeper.tool.mcp.oauth import OAuth
@@ -53,6 +53,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     message_bytes_max: int = 4_000_000
     flood_bytes_max: int = 32_000_000
     """Most bytes that may come without a request of ours in between."""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """The list of a server's tools as it lies in the vault, with the place where the server was then."""
+
+    place: str
+    tools: tuple[Listed, ...]
 
 
 class Shelf:
@@ -101,9 +108,13 @@ class McpServers:
         self._secrets = dict(secrets or {})
         """The variables that servers name, by name."""
         self.oauth = OAuth(vault, clock, reach=reach, bounds=self._bounds, secrets=self._secrets)
-        self.grants = Grants(vault, clock, self.oauth.refresh)
+        self.grants = Grants(vault, clock, self.oauth.refresh, self.oauth.revoke, self.fits)
         self._connections: dict[Key, Connection] = {}
         self._locks: dict[Key, asyncio.Lock] = {}
+        self._eras: dict[Key, int] = {}
+        """How often somebody signed in or out: a connection that was begun before is not used after."""
+        self._retired: list[Connection] = []
+        """Those on which only the last calls end."""
         self._shelves: dict[Key, Shelf] = {}
         self._troubles: dict[Key, tuple[float, str]] = {}
         self._refused: dict[Key, tuple[float, SignIn]] = {}
@@ -112,6 +123,11 @@ class McpServers:
         """The tools of one server, for an agent."""
         assert name in self.servers
         return Source(self, name)
+
+    def fits(self, grant: Grant) -> bool:
+        """Whether a grant was given for the server that now bears its name, at the address that it has now."""
+        server = self.servers.get(grant.server)
+        return server is not None and server.accepts(grant.resource)
 
     def _key(self, server: McpServer, person: str) -> Key:
         return server.name, person if server.per_person else ""
@@ -143,7 +159,8 @@ class McpServers:
             connection = await self._connection(server, person)
             # In a thread: a long list takes a while to judge, and everybody else's turns go on meanwhile.
             shelf.listed = await asyncio.to_thread(judge, server, await connection.list())
-            await self._vault.put(_kept_name(server, person), msgspec.json.encode(shelf.listed))
+            kept = Kept(place=server.place, tools=shelf.listed)
+            await self._vault.put(_kept_name(server, person), msgspec.json.encode(kept))
         except (SignInNeeded, NotSent, SourceTrouble) as error:
             good_seconds = min(RETRY_SECONDS, good_seconds)
             if shelf.listed is None:
@@ -160,7 +177,8 @@ class McpServers:
     async def _kept(self, server: McpServer, person: str) -> tuple[Listed, ...] | None:
         data = await self._vault.get(_kept_name(server, person))
         with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
-            return None if not data else msgspec.json.decode(data, type=tuple[Listed, ...])
+            kept = None if not data else msgspec.json.decode(data, type=Kept)
+            return None if kept is None or kept.place != server.place else kept.tools
         return None
 
     def _tool(self, server: McpServer, person: str, listed: Listed) -> Tool:
@@ -217,7 +235,7 @@ class McpServers:
             result = await connection.call(name, arguments, key)
         except SignInNeeded:
             # It may say what the sign-in has to ask for: without that, a new one would be refused again.
-            await self.oauth.remember_challenge(server.name, person, connection.challenge(key))
+            await self.oauth.remember_challenge(server, person, connection.challenge(key))
             raise
         value = read_result(result)
         if result.is_error:
@@ -239,21 +257,30 @@ class McpServers:
                 return connection
             if connection is not None:
                 await connection.close()
-            await self._may_try(server, person, key)
-            connection = self._make(server, person)
-            try:
-                await connection.open()
-            except SignInNeeded as needed:
-                until = self._clock.monotonic() + REFUSED_SECONDS
-                self._refused[key] = (until, needed.sign_in)
-                await self.oauth.remember_challenge(server.name, person, connection.challenge())
-                raise
-            except SourceTrouble as trouble:
-                self._troubles[key] = (self._clock.monotonic() + RETRY_SECONDS, str(trouble))
-                raise
+            while True:
+                era = self._eras.get(key, 0)
+                connection = await self._open(server, person, key)
+                if era == self._eras.get(key, 0):
+                    break
+                await connection.close()  # begun as who is not signed in any more
             self._connections[key] = connection
             await self._make_room()
             return connection
+
+    async def _open(self, server: McpServer, person: str, key: Key) -> Connection:
+        await self._may_try(server, person, key)
+        connection = self._make(server, person)
+        try:
+            await connection.open()
+        except SignInNeeded as needed:
+            until = self._clock.monotonic() + REFUSED_SECONDS
+            self._refused[key] = (until, needed.sign_in)
+            await self.oauth.remember_challenge(server, person, connection.challenge())
+            raise
+        except SourceTrouble as trouble:
+            self._troubles[key] = (self._clock.monotonic() + RETRY_SECONDS, str(trouble))
+            raise
+        return connection
 
     async def _may_try(self, server: McpServer, person: str, key: Key) -> None:
         now = self._clock.monotonic()
@@ -262,7 +289,7 @@ class McpServers:
             raise SourceTrouble(why)
         until, sign_in = self._refused.get(key, (0.0, SignIn(server="", person="")))
         if now < until and server.per_person:
-            grant = await self.grants.of(server.name, person)
+            grant = await self.grants.good(server.name, person)
             if ("" if grant is None else grant.generation) == sign_in.rejected:
                 raise SignInNeeded(sign_in)
 
@@ -298,6 +325,7 @@ class McpServers:
             lambda: self._http(server, person, notes),
             notes=notes,
             trouble=lambda: self.grants.trouble(server.name, person),
+            moved=lambda: self.grants.moved(server.name, person),
         )
 
     @asynccontextmanager
@@ -327,15 +355,24 @@ class McpServers:
                 yield streams
 
     async def signed_in(self, name: str, person: str) -> None:
-        """Somebody signed in or out: what was remembered of them at this server is forgotten."""
+        """Somebody signed in or out: what was remembered of them at this server is forgotten.
+
+        Their connection too: the server knows it as who they were before. A call that runs on it may end.
+        """
         key = self._key(self.servers[name], person)
         self._refused.pop(key, None)
         self.forget_list(name, person)
+        self._eras[key] = self._eras.get(key, 0) + 1
+        connection = self._connections.pop(key, None)
+        if connection is not None:
+            self._retired = [one for one in self._retired if not one.ended] + [connection]
+            connection.retire()
 
     async def close(self) -> None:
         """End every connection, and every server that is our child."""
-        connections = list(self._connections.values())
+        connections = [*self._connections.values(), *self._retired]
         self._connections.clear()
+        self._retired.clear()
         await asyncio.gather(*[connection.close() for connection in connections])
 
 
