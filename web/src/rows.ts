@@ -96,6 +96,9 @@ export function fate(row: Row): Fate {
   }
   if (!turn) return { mark: "", words: "", tone: "" };
   const receipt = turn.receipt.state;
+  const held = turn.needs?.kind === "delivery" ? turn.needs.sentence : null;
+  // Its agent's program is not reached just now: something stands before it.
+  if (turn.state === "running" && held) return { mark: "◷", words: say.held(String(held)), tone: "wait" };
   switch (turn.state) {
     case "queued":
       return turn.parent ? { mark: "↪", words: say.rides, tone: "wait" } : { mark: "◷", words: say.waits(turn.position), tone: "wait" };

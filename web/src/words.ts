@@ -86,6 +86,7 @@ export const english = {
     askingAgain: "not heard of yet; asking again",
     rides: "travels with the running turn",
     waits: (position: number | null) => `waiting, number ${position ?? "–"}`,
+    held: (why: string) => `waits: ${why}`,
     person: "waits for a person",
     failed: "failed",
     stopped: "stopped",

@@ -73,6 +73,7 @@ test.each([
   [turn({ state: "parked" }), "waits for a person"],
   [turn({ state: "running", receipt: { state: "accepted", evidence: null } }), "taken"],
   [turn({ state: "running", receipt: { state: "uncertain", evidence: null } }), "delivery uncertain"],
+  [turn({ state: "running", needs: { kind: "delivery", sentence: "Somebody works there." }, receipt: { state: "queued", evidence: null } }), "waits: Somebody works there."],
   [turn({ reason: "answered_by_previous_response" }), "answered by the previous response"],
   [turn({}), "answered"],
 ])("each fate has words", (shown, words) => {

@@ -181,7 +181,7 @@ class PagePlay(Play):
             made = await response.json()
             for post in self.posted.values():
                 if post.key == request.headers["idempotency-key"]:
-                    post.answers.append(_Answer(response.status, made))  # type: ignore[arg-type]
+                    post.answers.append(Answer(response.status, made))  # type: ignore[arg-type]
                     post.answered_at.append(self.pace.now)
 
     async def do_reload(self, step: dict[str, Any]) -> None:
@@ -317,7 +317,7 @@ class PagePlay(Play):
         await client.page.locator(".change textarea").fill(step["text"])
         await client.page.get_by_role("button", name="Save").click()
         await until(lambda: bool(answer), "the answer to the edit", seconds=60)
-        self.results["edit"] = _Answer(answer[0].status, await answer[0].json())
+        self.results["edit"] = Answer(answer[0].status, await answer[0].json())
         self.results["edited"] = {"state": (await answer[0].json()).get("state")}
 
     # -- the net between a page and the server
@@ -583,7 +583,7 @@ class PagePlay(Play):
         await super().close()
 
 
-class _Answer:
+class Answer:
     """What the server's expectations read of an answer."""
 
     def __init__(self, status: int, made: Any) -> None:
