@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from turnkeeper.foreign.doctor import examine_path, heal_items
 from turnkeeper.foreign.exchanges import Rows, examine_exchanges, heal_exchanges
-from turnkeeper.foreign.findings import ALL, examine, feed_of
+from turnkeeper.foreign.findings import ALL, check, examine, feed_of
 from turnkeeper.foreign.glance import Glance, glance
 from turnkeeper.foreign.sessions import JsonSource, Session, format_of
 from turnkeeper.testing.bench.feed import make_corpus, stored
@@ -129,6 +129,27 @@ def test_nothing_is_found_in_what_a_glance_passed(rows: list[dict[str, Any]]) ->
 
 @settings(max_examples=300, deadline=None)
 @given(rows=st.one_of(anthropic_lists(), chat_lists()))
+@example(  # what closes the first exchange is left out with the look-up that never ran
+    rows=[
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read_file", "input": {}}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "hello"}]},
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": [{"type": "text", "text": "hello"}]},
+    ]
+)
+@example(  # whether the third answer is a leak hangs on the words before the second
+    rows=[
+        {"role": "user", "content": "show me a <tool_call> example"},
+        {"role": "assistant", "content": "yes"},
+        {"role": "user", "content": "go on"},
+        {"role": "assistant", "content": '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'},
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "ok"},
+    ]
+)
 def test_the_parts_give_what_the_whole_gives(rows: list[dict[str, Any]]) -> None:
     data = json.dumps(rows).encode()
     found = glance(data)
@@ -145,8 +166,28 @@ def test_the_parts_give_what_the_whole_gives(rows: list[dict[str, Any]]) -> None
     more = [finding for finding in in_parts if finding not in at_once]
     assert more == [] or (shape and all(finding.rule.startswith("wire ") for finding in more))
     healed = heal_exchanges(parts, found)
-    if healed is not None:
-        assert [json.loads(row) for row in healed[0]] == heal_items(whole, feed)
+    if healed is not None and at_once:
+        # In parts a healthy exchange stays row for row; written anew, both are the same.
+        again = Session(name="s", format=found.format, items=[json.loads(row) for row in healed[0]])
+        assert heal_items(again, feed_of(again)) == heal_items(whole, feed)
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows=st.one_of(anthropic_lists(), chat_lists()))
+def test_its_own_provider_alone_refuses_in_parts_what_it_refuses_of_the_whole(
+    rows: list[dict[str, Any]],
+) -> None:
+    data = json.dumps(rows).encode()
+    name = str(format_of(rows))
+    found = glance(data, (name,))
+    if found is None:
+        return
+    assert found.format == name
+    whole = check(Session(name="s", format=name, items=json.loads(data)))
+    in_parts = examine_exchanges(Session(name="s", format=name, items=Rows(found.raws)), found, (name,))
+    assert [finding for finding in whole if finding not in in_parts] == []
+    more = [finding for finding in in_parts if finding not in whole]
+    assert more == [] or {"shape", "A10", "A11"} & {finding.wire_rules[0] for finding in whole}
 
 
 @pytest.mark.parametrize("sick", [0.0, 0.013])

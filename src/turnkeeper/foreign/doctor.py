@@ -87,7 +87,7 @@ def open_any(path: Path) -> Source | own_store.OwnStore:
 def examine_path(path: Path, *, now: float, providers: Sequence[str] = ALL) -> Report:
     """Look at every session of a file. Raises BadInput."""
     source = open_any(path)
-    glanced = source.glance() if isinstance(source, JsonSource) else None
+    glanced = source.glance(providers) if isinstance(source, JsonSource) else None
     if glanced is not None:
         session = _glanced(path, glanced)
         report = SessionReport(session=session, findings=examine_exchanges(session, glanced, providers))

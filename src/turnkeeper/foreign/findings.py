@@ -123,14 +123,32 @@ def feed_of(session: Session, now: float | None = None) -> Feed:
     return remint(feed) if session.format in CONTAINERS else feed
 
 
+def is_own_alone(format_name: str, providers: Sequence[str]) -> bool:
+    """Whether only the provider is asked about whose shape the stored list has: it judges the list as it stands."""
+    return format_name in WIRES and set(providers) == {format_name}
+
+
 def examine(
-    session: Session, providers: Sequence[str] = ALL, *, now: float | None = None, feed: Feed | None = None
+    session: Session,
+    providers: Sequence[str] = ALL,
+    *,
+    now: float | None = None,
+    feed: Feed | None = None,
+    refused: Sequence[Finding] | None = None,
 ) -> list[Finding]:
-    """Everything that is sick in the session, as far as these providers go."""
+    """Everything that is sick in the session, as far as these providers go.
+
+    Of the session's own provider alone its validator says all, and no rule is asked. `refused` is what `check`
+    found, where somebody asked already.
+    """
+    if refused is None:
+        refused = check(session) if session.format in providers or session.format not in WIRES else ()
+    if is_own_alone(session.format, providers):
+        return sorted(refused, key=lambda f: (-1 if f.row is None else f.row, f.rule))
     feed = feed_of(session, now) if feed is None else feed
     places = {message.message_id: i for i, message in enumerate(session.read())}
     found: dict[tuple[int | None, str], Finding] = {}
-    for finding in check(session) if session.format in providers or session.format not in WIRES else ():
+    for finding in refused:
         found[finding.row, finding.why] = finding
     healthy_here = _own_rows(session, now)
     if session.format in WIRES or session.format in CONTAINERS:

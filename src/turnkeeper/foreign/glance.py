@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, Final, Literal
 
 import msgspec
 
-from turnkeeper.history.leak import may_hold_markup
+from turnkeeper.history.leak import find_leak_in, may_hold_markup
 
 
 class _Text(msgspec.Struct, tag="text", tag_field="type", gc=False, forbid_unknown_fields=True):
@@ -83,16 +82,17 @@ class _Tool(msgspec.Struct, tag="tool", tag_field="role", gc=False, forbid_unkno
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 MARKS_MAX: Final = 4
-_MARKUP: Final = (
-    b"<",
-    b"[TOOL_CALLS]",
-    b"assistantfinal",
-    b"assistantcommentary",
-    b"assistantanalysis",
-    b"commentary to=",
-    b'"analysis',
+_ANALYSIS: Final = "\nanalysis"
+_SIGNS: Final = (
+    "<",
+    "[TOOL_CALLS]",
+    "assistantfinal",
+    "assistantcommentary",
+    "assistantanalysis",
+    "commentary to=",
+    _ANALYSIS,
 )
-"""What `may_hold_markup` looks for, as bytes of a file ("analysis" only where a text begins with it)."""
+"""What `may_hold_markup` looks for, in texts that are joined by line breaks ("analysis" only where one begins)."""
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -104,50 +104,110 @@ class Glance(msgspec.Struct, frozen=True):
     """Every row as it stands in the file, if some exchange is not healthy."""
     sick: tuple[tuple[int, int], ...] = ()
     """The exchanges that are not certainly healthy, as ranges of rows. None of them depends on another one."""
+    items: Sequence[Any] = ()
+    """Their rows, one behind the other."""
 
 
 class _Seen:
-    """What a walk collects: the ids of calls, their names."""
+    """What a walk collects of the exchanges that it passed, and what it looks for in their texts."""
 
-    __slots__ = ("ids", "names")
+    __slots__ = (
+        "_ids_kept",
+        "_names_kept",
+        "broken_off",
+        "ids",
+        "marks",
+        "names",
+        "results",
+        "said",
+        "signs",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, signs: tuple[str, ...] = (), *, broken_off: bool = False) -> None:
         self.ids: list[str] = []
-        self.names: set[str] = set()
+        self.names: list[str] = []
+        self.said: list[str] = []
+        """Texts of the assistant, also of exchanges that were not passed."""
+        self.results: list[str] = []
+        self.marks = 0
+        self.signs = signs
+        """Signs of markup that stand somewhere in the session: each text is looked at by itself."""
+        self.broken_off = broken_off
+        """Whether some result tells of an interruption: each is looked at by itself."""
+        self._ids_kept = self._names_kept = 0
+
+    def keep(self) -> None:
+        """An exchange was passed: what was collected of it stays."""
+        self._ids_kept, self._names_kept = len(self.ids), len(self.names)
+
+    def forget(self) -> None:
+        """An exchange was not passed: its ids and names are no longer here."""
+        del self.ids[self._ids_kept :]
+        del self.names[self._names_kept :]
 
     def fits(self) -> bool:
         """Whether every id and name can be sent to every provider, and no id stands twice."""
         ids = set(self.ids)
-        return len(ids) == len(self.ids) and all(map(_ID.match, ids)) and all(map(_NAME.match, self.names))
+        return (
+            len(ids) == len(self.ids) and all(map(_ID.match, ids)) and all(map(_NAME.match, set(self.names)))
+        )
+
+    def again(self) -> _Seen | None:
+        """What the next walk has to look for, text by text; None if this one need not be repeated.
+
+        A search in all texts at once takes a fraction of a search in each, and mostly finds nothing.
+        """
+        said = "\n".join(("", *self.said))
+        signs = tuple([sign for sign in _SIGNS if sign in said])
+        results = "\n".join(self.results)
+        broken_off = "nterrupt" in results or "NTERRUPT" in results
+        return _Seen(signs, broken_off=broken_off) if signs or broken_off else None
+
+    def leaks(self, texts: list[str]) -> bool:
+        """Whether a message of these texts, without calls, may be a leak, whatever it answers."""
+        for text in texts:
+            if any(sign in text for sign in self.signs) or (
+                _ANALYSIS in self.signs and text.startswith("analysis")
+            ):
+                return find_leak_in("".join(texts)) is not None
+        return False
 
 
-def glance(data: bytes) -> Glance | None:
-    """What is certain of the session in `data`; None says nothing."""
-    if data.lstrip()[:1] != b"[" or b"\\u0000" in data or data.count(b"cache_control") > MARKS_MAX:
+def glance(data: bytes, providers: Sequence[str] = ()) -> Glance | None:
+    """What is certain of the session in `data`; None says nothing.
+
+    Where only the list's own provider is asked about, no text is searched for leaked calls and interruptions:
+    nobody refuses those.
+    """
+    if data.lstrip()[:1] != b"[" or (b"\\" in data and b"\\u0000" in data):
         return None
     shape = _ANTHROPIC if b'"tool_use"' in data else _CHAT if b'"role"' in data else None
     if shape is None:
         return None
-    # With escapes, which may spell any of these words, each text is looked at by itself.
-    escaped = b"\\u00" in data
-    marked = escaped or any(word in data for word in _MARKUP)
-    broken_off = escaped or b"nterrupt" in data or b"NTERRUPT" in data
-    raws: list[msgspec.Raw] = []
+    words = set(providers) != {shape.name}
     try:
+        raws: list[msgspec.Raw] = []
         try:
             rows = shape.all.decode(data)
         except msgspec.ValidationError:
             raws = _raws.decode(data)
             rows = [_typed(shape, raw) for raw in raws]
-        else:
-            seen = _Seen()
-            if shape.walk(rows, marked, broken_off, seen):
-                return Glance(shape.name, len(rows)) if seen.fits() else None
-            raws = _raws.decode(data)
-        sick = _divide(shape, rows, raws, marked, broken_off)
+        seen = _Seen()
+        parts = _parts(shape, rows, seen)
+        again = seen.again() if words else None
+        if again is not None:
+            seen = again
+            parts = _parts(shape, rows, seen)
+        if not seen.fits() or seen.marks > MARKS_MAX:
+            return None
+        if not parts:
+            return Glance(shape.name, len(rows))
+        raws = raws or _raws.decode(data)
+        items: list[Any] = []
+        sick = _apart(shape, parts, rows, raws, seen, items, words=words)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return None if sick is None else Glance(shape.name, len(rows), tuple(raws), sick)
+    return None if sick is None else Glance(shape.name, len(rows), tuple(raws), sick, items)
 
 
 def _typed(shape: _Shape, raw: msgspec.Raw) -> Any:
@@ -157,56 +217,95 @@ def _typed(shape: _Shape, raw: msgspec.Raw) -> Any:
         return None
 
 
-def _divide(
-    shape: _Shape, rows: Sequence[Any], raws: Sequence[msgspec.Raw], marked: bool, broken_off: bool
+def _parts(shape: _Shape, rows: Sequence[Any], seen: _Seen) -> list[tuple[int, int]]:
+    """The exchanges that are not certainly healthy, as ranges of rows."""
+    count = len(rows)
+    found: list[tuple[int, int]] = []
+    at = 0
+    while at < count:
+        first = shape.walk(rows, at, seen)
+        if first < 0:
+            break
+        seen.forget()
+        at = first + 1
+        while at < count and not (shape.opens(rows[at]) and shape.closes(rows[at - 1])):
+            at += 1
+        found.append((first, at))
+    return found
+
+
+def _apart(
+    shape: _Shape,
+    parts: Sequence[tuple[int, int]],
+    rows: Sequence[Any],
+    raws: Sequence[msgspec.Raw],
+    seen: _Seen,
+    items: list[Any],
+    *,
+    words: bool,
 ) -> tuple[tuple[int, int], ...] | None:
-    """The exchanges that are not healthy; None if they have to be looked at in one piece."""
-    begins = [0]
-    begins += [i for i in range(1, len(rows)) if shape.opens(rows[i]) and shape.closes(rows[i - 1])]
-    begins.append(len(rows))
-    seen = _Seen()
-    sick: list[tuple[int, int]] = []
-    for first, end in pairwise(begins):
-        part = rows[first:end]
-        here = _Seen()
-        if None not in part and shape.walk(part, marked, broken_off, here):
-            seen.ids += here.ids
-            seen.names |= here.names
-        else:
-            sick.append((first, end))
-    if not seen.fits():
-        return None
+    """These exchanges, if none of them depends on another; None if the list has to be looked at in one piece.
+
+    Their rows are added to `items`. Whether markup is a leak hangs on what a person had said just before, so an exchange that may hold some takes
+    the one before it along.
+    """
     taken = set(seen.ids)
-    for first, end in sick:
+    marks = seen.marks
+    together = b"\n".join([raw for first, end in parts for raw in raws[first:end]])
+    marks += together.count(b"cache_control")
+    if marks > MARKS_MAX:
+        return None
+    signs = [sign for sign in _SIGNS_IN_BYTES if sign in together] if words else []
+    out: list[tuple[int, int]] = []
+    for at, end in parts:
+        first = at
         ids: set[str] = set()
-        for raw in raws[first:end]:
-            row = bytes(raw)
-            if b"\\u00" in row or any(word in row for word in _MARKUP):
-                return None  # whether it leaked hangs on what was said before
-            found = shape.ids(msgspec.json.decode(row))
+        here = list(map(_decoder.decode, raws[at:end]))
+        for row in here:
+            found = shape.ids(row)
             if found is None:
                 return None
             ids |= found
         if ids & taken:
             return None  # a call of one exchange is answered, or used again, in another one
         taken |= ids
-    return tuple(sick)
+        if signs and at and any(sign in bytes(raw) for raw in raws[at:end] for sign in signs):
+            begin = at - 1
+            while begin and not (shape.opens(rows[begin]) and shape.closes(rows[begin - 1])):
+                begin -= 1
+            if out and begin < out[-1][1]:
+                begin = out.pop()[0]
+            else:
+                here = [*map(_decoder.decode, raws[begin:at]), *here]
+            first = begin
+        items += here
+        out.append((first, end))
+    return tuple(out)
 
 
-def _walk_anthropic(rows: Sequence[Any], marked: bool, broken_off: bool, seen: _Seen) -> bool:
-    ids, names = seen.ids, seen.names
+_SIGNS_IN_BYTES: Final = (b"\\u00", *[sign.encode() for sign in _SIGNS if sign != _ANALYSIS], b'"analysis')
+
+
+def _walk_anthropic(rows: Sequence[Any], at: int, seen: _Seen) -> int:
+    """Walk on from `at`, where an exchange begins: where the first one begins that is not certainly healthy, or -1."""
+    ids, names, said, results = seen.ids, seen.names, seen.said, seen.results
     asked: list[str] = []
     """The calls of the message before."""
     expected = "user"
-    for row in rows:
-        if row.role != expected:
-            return False
+    first = at
+    seen.keep()
+    for i in range(at, len(rows)):
+        row = rows[i]
+        if row is None or row.role != expected:
+            return first
         content = row.content
         if expected == "user":
             expected = "assistant"
             if type(content) is str:
                 if asked or not content or content.isspace():
-                    return False
+                    return first
+                first = i
+                seen.keep()
                 continue
             answered = 0
             wanted = len(asked)
@@ -215,96 +314,121 @@ def _walk_anthropic(rows: Sequence[Any], marked: bool, broken_off: bool, seen: _
                 if kind is _Result:
                     text = block.content
                     if answered == wanted or block.tool_use_id != asked[answered]:
-                        return False
+                        return first
                     answered += 1
-                    if broken_off and ("nterrupt" in text or "NTERRUPT" in text):
-                        return False
+                    results.append(text)
+                    if seen.broken_off and ("nterrupt" in text or "NTERRUPT" in text):
+                        return first
                 elif kind is _Text:
                     text = block.text
                     if answered != wanted:
-                        return False
+                        return first
                 else:
-                    return False
+                    return first
                 if not text or text.isspace():
-                    return False
+                    return first
+                if block.cache_control is not None:
+                    seen.marks += 1
             if not content or answered != wanted:
-                return False
+                return first
+            if not wanted:
+                first = i
+                seen.keep()
             continue
         expected = "user"
         asked = []
         if type(content) is str:
-            if not content or content.isspace() or (marked and may_hold_markup(content)):
-                return False
+            if not content or content.isspace():
+                return first
+            said.append(content)
+            if seen.signs and seen.leaks([content]):
+                return first
             continue
-        spoken = False
+        begun = len(said)
         for block in content:
             kind = type(block)
             if kind is _Use:
                 asked.append(block.id)
-                names.add(block.name)
+                names.append(block.name)
             elif asked:
-                return False
+                return first
             elif kind is _Text:
                 text = block.text
-                if not text or text.isspace() or (marked and may_hold_markup(text)):
-                    return False
-                spoken = True
+                if not text or text.isspace():
+                    return first
+                said.append(text)
+                if block.cache_control is not None:
+                    seen.marks += 1
             elif kind is _Thinking:
                 if not block.signature or not block.thinking or block.thinking.isspace():
-                    return False
+                    return first
             else:
-                return False
+                return first
         if asked:
             ids += asked
-        elif not spoken:
-            return False
-    return not (asked and expected == "user")
+        elif len(said) == begun or (seen.signs and seen.leaks(said[begun:])):
+            return first
+    return first if asked and expected == "user" else -1
 
 
-def _walk_chat(rows: Sequence[Any], marked: bool, broken_off: bool, seen: _Seen) -> bool:
-    ids, names = seen.ids, seen.names
+def _walk_chat(rows: Sequence[Any], at: int, seen: _Seen) -> int:
+    """The same for Chat Completions."""
+    ids, names, said, results = seen.ids, seen.names, seen.said, seen.results
     open_calls: list[str] = []
     """Calls that wait for their results, the next one last."""
     expected: type = _User
-    first = 0
-    if rows and type(rows[0]) is _System:
+    first = at
+    seen.keep()
+    if at == 0 and type(rows[0]) is _System:
         if not rows[0].content or rows[0].content.isspace():
-            return False
-        first = 1
-    for at in range(first, len(rows)):
-        row = rows[at]
+            return 0
+        at = 1
+        if len(rows) == 1:
+            return -1
+    for i in range(at, len(rows)):
+        row = rows[i]
         kind = type(row)
-        text = row.content
         if kind is _Tool:
+            text = row.content
             if not open_calls or row.tool_call_id != open_calls.pop():
-                return False
-            if broken_off and ("nterrupt" in text or "NTERRUPT" in text):
-                return False
+                return first
+            results.append(text)
+            if seen.broken_off and ("nterrupt" in text or "NTERRUPT" in text):
+                return first
         elif open_calls or kind is not expected:
-            return False
+            return first
         elif kind is _User:
+            text = row.content
             expected = _Assistant
+            if i > 1:
+                first = i
+                seen.keep()
         else:
+            text = row.content
             calls = row.tool_calls
             if calls:
                 for call in calls:
                     function = call.function
-                    names.add(function.name)
+                    names.append(function.name)
                     open_calls.append(call.id)
-                    _object.decode(function.arguments)
+                    try:
+                        _object.decode(function.arguments)
+                    except (msgspec.MsgspecError, ValueError):
+                        return first
                 ids += open_calls
                 open_calls.reverse()
                 if text is None:
                     continue
             elif calls is not None:
-                return False
+                return first
             else:
                 expected = _User
-            if marked and may_hold_markup(text or ""):
-                return False
+                if seen.signs and seen.leaks([text or ""]):
+                    return first
+            said.append(text or "")
         if not text or text.isspace():
-            return False
-    return not open_calls and bool(rows)
+            return first
+    return first if open_calls else -1
 
 
 # --- where an exchange begins, and what a row that is not healthy may be
@@ -393,13 +517,14 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     all: msgspec.json.Decoder[Any]
     one: msgspec.json.Decoder[Any]
-    walk: Callable[[Sequence[Any], bool, bool, _Seen], bool]
+    walk: Callable[[Sequence[Any], int, _Seen], int]
     opens: Callable[[Any], bool]
     closes: Callable[[Any], bool]
     ids: Callable[[Any], set[str] | None]
 
 
 _raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_decoder: Final = msgspec.json.Decoder()
 _object: Final = msgspec.json.Decoder(dict[str, Any])
 _ANTHROPIC: Final = _Shape(
     name="anthropic",

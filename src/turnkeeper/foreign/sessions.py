@@ -122,9 +122,9 @@ class JsonSource:
         except OSError as error:
             raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
 
-    def glance(self) -> Glance | None:
-        """What is certain of the session without reading it; None says nothing."""
-        return glance(self._data)
+    def glance(self, providers: Sequence[str] = ()) -> Glance | None:
+        """What is certain of the session without reading it, as far as these providers go; None says nothing."""
+        return glance(self._data, providers)
 
     def write_rows(self, rows: Sequence[bytes], out: Path) -> None:
         """Write a list of rows that are JSON already."""
