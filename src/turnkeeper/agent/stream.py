@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from turnkeeper.agent.drafts import DraftKeeper
@@ -67,14 +69,14 @@ class RoundStream:
     """One model call under way. `text` is what was shown of it, also after it was cancelled."""
 
     def __init__(self, journal: TurnJournal, settings: Settings, round_: int, *, asked: str) -> None:
-        self._journal = journal
         self._turn = turn = journal.turn
         self._round = round_
         self._text = ""
         self._shown_chars = 0
         self._scanner = LeakScanner(asked=asked)
         self.drafts = DraftKeeper(
-            self._save,
+            # Not a method of ours: the collector is calm, and a ring would keep every answer until it comes by.
+            partial(_save_draft, journal, round_),
             turn.clock,
             interval_seconds=settings.draft_interval_seconds,
             size_bytes=settings.draft_bytes,
@@ -157,7 +159,8 @@ class RoundStream:
             shown = {"index": event.index, "name": event.name, "arguments_text": event.arguments_text}
             self._turn.delta("call", {**shown, "round": self._round})
 
-    async def _save(self, text: str, start_chars: int) -> None:
-        evidence = None if self._journal.so_far.confirmed else {"kind": "draft", "round": self._round}
-        drafts = [DraftSaved(self._round, text, start_chars)] if text else []
-        await self._journal.record(*drafts, confirmed=evidence)
+
+async def _save_draft(journal: TurnJournal, round_: int, text: str, start_chars: int) -> None:
+    evidence = None if journal.so_far.confirmed else {"kind": "draft", "round": round_}
+    drafts = [DraftSaved(round_, text, start_chars)] if text else []
+    await journal.record(*drafts, confirmed=evidence)

@@ -31,12 +31,12 @@ SCANNED_CHARS_MAX: Final = 100_000
 """How much of a message is searched: consent does not hide behind a hundred thousand characters."""
 
 _SENTENCE = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
-_SPACES = re.compile(r"\s+")
 
 
 def normalise(text: str) -> str:
     """`text` in one width, one case and single spaces, so that a phrase is found however it was typed."""
-    return _SPACES.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
+    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(folded.split())
 
 
 def find_confirmation(text: str, patterns: Confirmations = BUILT_IN) -> str | None:
