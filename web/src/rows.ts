@@ -19,6 +19,23 @@ export function withNewest(rows: Row[], newest: Timeline): { rows: Row[]; kept: 
   return at < 0 ? { rows: newest.rows, kept: false } : { rows: [...rows.slice(0, at), ...newest.rows], kept: true };
 }
 
+/** While its end is followed, a page keeps this many rows at most; then it lets go of old ones, and keeps at least so many. */
+export const ROWS_KEPT_MAX = 300;
+export const ROWS_KEPT_MIN = 150;
+
+/**
+ * What a page that follows the end keeps of its rows: null if all. Old rows are let go of at an edge, a row before which
+ * the server has named the cursor (`edges`), so that what is gone is loaded again from there, without a hole or a double.
+ */
+export function withoutOldest(rows: Row[], edges: Map<string, number>): { rows: Row[]; next: number } | null {
+  if (rows.length <= ROWS_KEPT_MAX) return null;
+  for (let at = rows.length - ROWS_KEPT_MIN; at > 0; at--) {
+    const next = edges.get(rows[at]!.key);
+    if (next !== undefined) return { rows: rows.slice(at), next };
+  }
+  return null;
+}
+
 /** What is drawn: history, then what is being written, then what waits, then what is being sent. */
 export function drawn(history: Row[], live: Row | null, sending: Row[]): Row[] {
   const firstQueued = history.findIndex((row) => row.kind === "queued");

@@ -7,7 +7,7 @@ import { get, Problem } from "./api";
 import type { Agent, Conversation, Snapshot, Timeline } from "./api";
 import { fetchDraft, keepDraft, restoreDraft } from "./draft";
 import { follow, type Heard } from "./follow";
-import { liveRow, unheard, unlessAnswered, withDelta, withNewest, withOlder } from "./rows";
+import { liveRow, unheard, unlessAnswered, withDelta, withNewest, withOlder, withoutOldest } from "./rows";
 import * as s from "./signals";
 import { w } from "./words";
 
@@ -20,6 +20,8 @@ let working = false;
 let failures = 0;
 let timer = 0;
 let epoch = "";
+/** Row key -> the cursor of what stands before it, as the server said with the pages that began there. */
+let edges = new Map<string, number>();
 
 /** Open a conversation. Opening the one that is open only brings it up to date. */
 export async function open(conversation_id: string): Promise<void> {
@@ -60,6 +62,7 @@ function leave(): void {
   timer = 0;
   wanted = false;
   failures = 0;
+  edges = new Map();
   s.drawnSeq.value = -1;
 }
 
@@ -162,13 +165,28 @@ async function refresh(conversation_id: string): Promise<void> {
   epoch = page.epoch;
   const newest = withNewest(s.history.value, page);
   batch(() => {
+    if (!newest.kept) s.older.value = page.next;
     s.history.value = newest.rows;
     s.drawnSeq.value = page.as_of_seq;
-    if (!newest.kept) s.older.value = page.next;
     s.snapshot.value = found;
     s.live.value = unlessAnswered(longer(liveRow(found.running), s.live.value), newest.rows);
     const elsewhere = s.sending.value.filter((row) => row.into !== conversation_id);
     s.sending.value = [...elsewhere, ...unheard(s.sending.value.filter((row) => row.into === conversation_id), newest.rows)];
+  });
+  if (page.rows[0] && page.next !== null) edges.set(page.rows[0].key, page.next);
+  // After these rows were drawn: rows that come and rows that go at once would be measured as one another.
+  window.setTimeout(letGo);
+}
+
+/** Who follows the end of a conversation for days keeps no more of it than who opens it now. */
+function letGo(): void {
+  const fewer = s.atEnd.value ? withoutOldest(s.history.value, edges) : null;
+  if (!fewer) return;
+  const keys = new Set(fewer.rows.map((row) => row.key));
+  edges = new Map([...edges].filter(([key]) => keys.has(key)));
+  batch(() => {
+    s.history.value = fewer.rows;
+    s.older.value = fewer.next;
   });
 }
 

@@ -4,6 +4,7 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { VList } from "virtua";
 import type { VListHandle } from "virtua";
+import type { Row } from "./api";
 import { RowView } from "./rowview";
 import * as s from "./state";
 import { w } from "./words";
@@ -16,13 +17,14 @@ export function Timeline() {
   const follow = useRef(true);
   const rows = s.rows.value;
   const first = rows[0]?.key ?? "";
-  const before = useRef({ first: "", count: 0 });
+  const before = useRef<Row[]>([]);
   const last = useRef({ size: 0, at: 0 });
-  // Rows were put in front only if the row that was first is still there, further down.
-  const moved = before.current.first !== first && rows.some((row) => row.key === before.current.first);
+  // Rows were put in front, or let go of there: then what was first, or is first now, stands further down in the other.
+  const was = before.current;
+  const moved = was[0] !== undefined && was[0].key !== first && [[rows, was[0].key] as const, [was, first] as const].some(([list, key]) => list.some((row) => row.key === key));
   const sent = s.sentCount.value;
   useLayoutEffect(() => {
-    before.current = { first, count: rows.length };
+    before.current = rows;
     if (follow.current && rows.length) list.current?.scrollToIndex(rows.length - 1, { align: "end" });
     // A page of rows that does not fill the screen cannot be scrolled: the older ones come by themselves.
     const handle = list.current;
@@ -73,15 +75,16 @@ export function Timeline() {
     >
       <VList
         ref={list as never}
+        data={rows}
         shift={moved}
         class="list"
         onScroll={scrolled}
       >
-        {rows.map((row) => (
+        {(row: Row) => (
           <div key={row.key} class="slot">
             <RowView row={row} conversation={s.chosen.value ?? ""} />
           </div>
-        ))}
+        )}
       </VList>
       {!s.atEnd.value && (
         <button

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { drawn, fate, unlessAnswered, withDelta, withNewest, withOlder } from "../src/rows";
+import { drawn, fate, ROWS_KEPT_MAX, ROWS_KEPT_MIN, unlessAnswered, withDelta, withNewest, withOlder, withoutOldest } from "../src/rows";
 import type { Row, Timeline, Turn } from "../src/api";
 
 const row = (key: string, seq?: number, kind: Row["kind"] = "user", turn_id?: string): Row => ({ key, kind, seq, turn_id });
@@ -31,6 +31,19 @@ test("a row that was put among older ones keeps its place, whatever its number",
 
 test("a newest page that is everything replaces everything", () => {
   expect(withNewest([row("x", 1)], page([row("a", 5)], null)).rows.map((r) => r.key)).toEqual(["a"]);
+});
+
+test("who follows the end keeps no more than so many rows, cut where the server named a cursor", () => {
+  const rows = Array.from({ length: ROWS_KEPT_MAX + 1 }, (_, number) => row(`r${number}`, number));
+  const cut = rows.length - ROWS_KEPT_MIN - 7;
+  const edges = new Map([["r3", 3], [`r${cut}`, 77], [`r${rows.length - 1}`, 99]]);
+  expect(withoutOldest(rows.slice(1), edges)).toBeNull();
+  const fewer = withoutOldest(rows, edges)!;
+  expect(fewer.next).toBe(77);
+  expect(fewer.rows).toEqual(rows.slice(cut));
+  expect(withoutOldest(rows, new Map([["gone", 5]]))).toBeNull();
+  // What was let go of comes back before what is there.
+  expect(withOlder(rows.slice(0, cut), fewer.rows)).toEqual(rows);
 });
 
 const sent = (key: string, state: Turn["state"] = "queued") => ({ turn_id: `t-${key}`, state, key }) as Turn;
