@@ -14,7 +14,7 @@ from tests.agent.world import PlayedModel, World, run
 from turnkeeper.agent.so_far import read_turn
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
-from turnkeeper.conversation.masking import Masker
+from turnkeeper.conversation.masking import HELD_PATTERN_CHARS_MAX, Masker
 from turnkeeper.conversation.messages import INTERRUPTED
 from turnkeeper.errors import StoreBusy
 from turnkeeper.port.provider import TextDelta
@@ -59,12 +59,12 @@ class Pieces(PlayedModel):
         await asyncio.Event().wait()
 
 
-async def drafted(pieces: list[str], busy: int = 0) -> MemoryTurn:
+async def drafted(pieces: list[str], busy: int = 0, masker: Masker | None = None) -> MemoryTurn:
     """The journal of an answer that was cut by a kill; the store is busy for the first `busy` drafts."""
     model = Pieces(pieces)
     world = World(model=model)
     turn = Masked(world.clock, world.ids, text="hello")
-    turn.masker = Masker(secrets=[LITERAL])
+    turn.masker = masker or Masker(secrets=[LITERAL])
     commits = 0
 
     def visit() -> None:
@@ -103,6 +103,34 @@ def test_however_an_answer_is_cut_into_drafts_no_secret_is_in_them_and_no_word_i
         assert secret not in whole
         assert "".join([b.text for b in turn.bodies(ev.DraftSaved)]) == whole
         assert read_turn(turn.journal).draft == whole
+
+    run(main())
+
+
+OWN = [r"card( [0-9]{4}){4}", r"pass phrase: [a-z]+( [a-z]+){3}", r"first\\n[a-z]+", r"ø[0-9]+ø"]
+"""Patterns that go over spaces, over a line's end as it stands in JSON, and over what is no ASCII."""
+
+
+@given(
+    secret=st.sampled_from(
+        ["card 1234 5678 9012 3456", "pass phrase: correct horse battery staple", "first\nsecond", "ø123456ø"]
+    ),
+    before=st.sampled_from(["", "it is ", "é" * 300, "card 1234 card ", 'a\n"b' * 120]),
+    after=st.sampled_from(["", " and more", " more" * 100]),
+    places=st.lists(st.integers(0, 10_000), max_size=8),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_secret_of_ones_own_shape_is_in_no_draft_either(
+    secret: str, before: str, after: str, places: list[int]
+) -> None:
+    async def main() -> None:
+        masker = Masker(patterns=OWN)
+        text = f"{before}{secret}.{after}"
+        turn = await drafted([*cut(text, places), "!" * HELD_PATTERN_CHARS_MAX, "."], masker=masker)
+        drafts = "".join([b.text for b in turn.bodies(ev.DraftSaved)])
+        whole = codec.decode(masker.mask(codec.encode(text))[0], str)
+        assert secret not in whole
+        assert drafts.rstrip("!") == whole
 
     run(main())
 

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.agent.test_python import PythonWorld
 from tests.agent.world import World, call, run
 from turnkeeper.agent.kept import Histories, KeptHistory
+from turnkeeper.conversation import codec
 from turnkeeper.conversation import events as ev
-from turnkeeper.conversation.messages import USER, Message
+from turnkeeper.conversation.messages import ASSISTANT, USER, Message
 from turnkeeper.conversation.parts import Text
 from turnkeeper.conversation.turns import Failure
 from turnkeeper.errors import Fenced
@@ -167,3 +169,45 @@ def test_the_limit_counts_words_too_and_nothing_above_it_is_kept() -> None:
     tight = Histories(messages_max=1000, chars_max=size - 1)
     tight.give("a", history(4))
     assert len(tight) == 0
+
+
+def test_an_agent_of_ones_own_pays_for_what_is_new_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long conversation is neither read nor encoded anew for each turn, and the agent is given all of it."""
+    encoded = 0
+    encode = codec.encode
+
+    def counting(value: Any) -> bytes:
+        nonlocal encoded
+        encoded += isinstance(value, Message)
+        return encode(value)
+
+    monkeypatch.setattr(codec, "encode", counting)
+    given_messages: list[int] = []
+
+    async def agent(feed: Any, tools: Any, cancel: Any) -> Any:
+        given_messages.append(len(feed))
+        reply = await tools.call("act", {"n": len(feed)})
+        yield reply.content
+
+    async def main() -> None:
+        world = PythonWorld(agent, [tool_of(act)])
+        roles = (USER, ASSISTANT)
+        long = [
+            ev.MessageAppended(Message(message_id=f"o{n}", role=roles[n % 2], parts=(Text(f"old {n}"),)))
+            for n in range(2000)
+        ]
+        turn = Counting(world.clock, world.ids, text="say", turn_id="t_first")
+        turn._commit(long)
+        Counting.reads = 0
+        journal = turn.journal
+        for n in range(3):
+            turn = Counting(world.clock, world.ids, text=f"say {n}", journal=journal, turn_id=f"t_{n}")
+            assert isinstance(await turn.carry_out(world.runner), Answered)
+            journal = turn.journal
+        assert Counting.reads == 1
+
+    run(main())
+    assert len(given_messages) == 3
+    assert given_messages[0] > 2000
+    assert given_messages == sorted(set(given_messages))
+    assert encoded == 0

@@ -295,6 +295,25 @@ def test_a_retry_by_a_person_goes_on_from_the_kept_results_without_the_text() ->
     run(main())
 
 
+def test_a_persons_retry_brings_no_second_resume() -> None:
+    """One per turn (issue: automatic resume; ADR 62): who retries into the same outage is told so at once."""
+
+    async def main() -> None:
+        counted = Counted()
+        world = World(write(), STALL, STALL, STALL, "Added.", tools=counted.tools)
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), FailedWith)
+        assert len(turn.bodies(ev.AutoResumed)) == 1
+        again = turn.again("retried", RETRIED, attempt=2)
+        assert isinstance(await again.carry_out(world.runner), FailedWith)
+        assert len(again.bodies(ev.AutoResumed)) == 1
+        last = again.again("retried", ev.TurnRequeued("retried", 0, attempt=3), attempt=3)
+        assert isinstance(await last.carry_out(world.runner), Answered)
+        assert counted.ran == [("write", {"line": "a"})], "what was done is kept over all of them"
+
+    run(main())
+
+
 def test_after_the_resume_window_a_retry_says_how_old_the_results_are_and_asks() -> None:
     async def main() -> None:
         counted = Counted()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from turnkeeper.app import OPERATOR, Keeper
+from turnkeeper.conversation.events import ApprovalDecided as Decided
 from turnkeeper.conversation.parts import Text
 from turnkeeper.conversation.turns import Principal
-from turnkeeper.errors import ApprovalDecided, BadInput, Forbidden, NotFound
+from turnkeeper.errors import ApprovalDecided, BadInput, Forbidden, NotFound, TurnDecided
+from turnkeeper.lane import inputs
 from turnkeeper.settings import Settings
+from turnkeeper.testing.until import until as waited
 
 AGENTS = """
 [agents.careful]
@@ -177,3 +180,60 @@ async def test_two_answers_at_once_are_one_decision(keeper: Keeper, tmp_path: Pa
     assert sum(isinstance(answer, dict) for answer in answers) == 1
     await until(keeper, turn, "settled")
     assert effects(tmp_path).count("x") <= 1
+
+
+def in_between(keeper: Keeper, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[None]]) -> None:
+    """Have `act` done once between the moment a decision's question is read and the moment it is told."""
+    read, acts = keeper._approval, [act]
+
+    async def slowly(approval_id: str) -> Any:
+        found = await read(approval_id)
+        if acts:
+            await acts.pop()()
+        return found
+
+    monkeypatch.setattr(keeper, "_approval", slowly)
+
+
+@pytest.mark.parametrize("which", ["the one that was decided", "the other one"])
+async def test_a_decision_is_about_the_question_that_was_read_also_if_the_turn_waits_anew(
+    keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    c = (await keeper.create_conversation(OPERATOR, "careful")).conversation_id
+    turn = (await keeper.submit(OPERATOR, c, key="k", parts=(Text("apply both"),))).turn_id
+    await until(keeper, turn, "parked")
+    first, second = [one["approval_id"] for one in await keeper.approvals(OPERATOR)]
+
+    async def go_on_and_wait_again() -> None:
+        await keeper.decide_approval(OPERATOR, first, "approve")
+        await waited(lambda: [*effects(tmp_path)] == ["x"], "the first call")
+        await until(keeper, turn, "parked")
+
+    in_between(keeper, monkeypatch, go_on_and_wait_again)
+    if which == "the one that was decided":
+        with pytest.raises(ApprovalDecided) as caught:
+            await keeper.decide_approval(OPERATOR, first, "deny")
+        assert caught.value.facts["state"] == "approved"
+        assert (await keeper.turn(OPERATOR, turn)).state == "parked", "it waits for the other"
+    else:
+        assert (await keeper.decide_approval(OPERATOR, second, "approve"))["state"] == "approve"
+        await until(keeper, turn, "settled")
+    decided = [
+        (e.body.approval_id, e.body.decision)
+        for e in await keeper.store.events(c, limit=1000)
+        if isinstance(e.body, Decided)
+    ]
+    assert decided == [(first, "approve"), (second, "approve")][: len(decided)]
+    assert len(decided) == (1 if which == "the one that was decided" else 2)
+
+
+async def test_a_choice_is_never_taken_for_a_later_question(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, turn, _ = await ask(keeper)
+    stale = await keeper.store.turn(turn)
+    assert stale is not None
+    told = inputs.Decide(turn_id=turn, decision={"choice": "x"}, fence=stale.fence - 1)
+    with pytest.raises(TurnDecided):
+        await keeper.dispatcher.change(stale, told)
+    assert (await keeper.turn(OPERATOR, turn)).state == "parked"

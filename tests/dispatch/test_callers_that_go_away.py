@@ -64,3 +64,40 @@ async def test_what_was_stored_is_told_although_the_caller_was_cancelled(
             assert known is not None
             assert known.title == "after"
         watching.cancel()
+
+
+async def test_a_rescue_in_the_middle_of_its_commit_is_finished_and_handed_back_by_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script.json").write_text('{"rules": [{"match": "", "rounds": [{"stall_s": 600}]}]}')
+    agents = tmp_path / "agents.toml"
+    agents.write_text('[agents.demo]\nscript = "script.json"\n')
+    async with await Keeper.open(tmp_path / "data", agents=agents) as keeper:
+        dispatcher = keeper.dispatcher
+        name = (await keeper.create_conversation(OPERATOR, "demo")).conversation_id
+        turn_id = (await keeper.submit(OPERATOR, name, key="k", parts=(Text("hello"),))).turn_id
+        await until(lambda: dispatcher.running_count == 1, "the turn")
+        actor = dispatcher._lanes[name]
+        lost, actor.running = actor.running, None  # as if another process had held it, and were dead
+        assert lost is not None
+        lost.abandon()
+        committing, go, commit = asyncio.Event(), asyncio.Event(), keeper.store.commit
+
+        async def slow(batch: Any) -> Any:
+            committing.set()
+            stored = await commit(batch)
+            await go.wait()
+            return stored
+
+        monkeypatch.setattr(keeper.store, "commit", slow)
+        looking = asyncio.ensure_future(dispatcher.take_up(name))
+        await committing.wait()
+        closing = asyncio.ensure_future(dispatcher.close(grace_seconds=0))
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+        go.set()
+        await closing
+        turn = await keeper.store.turn(turn_id)
+        assert turn is not None
+        assert (str(turn.state), turn.rescues) == ("queued", 1)

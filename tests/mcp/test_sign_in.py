@@ -30,6 +30,7 @@ from turnkeeper.conversation.messages import ASSISTANT
 from turnkeeper.conversation.parts import Text
 from turnkeeper.conversation.rights import USER_SCOPES
 from turnkeeper.conversation.turns import Disposition, Principal
+from turnkeeper.dispatch import sign_ins
 from turnkeeper.errors import NotFound
 from turnkeeper.server.application import create_app
 from turnkeeper.settings import Settings
@@ -55,6 +56,9 @@ RULES = [
         {"tool_calls": [{"name": "jira__act", "arguments": {"what": "a"}}]}, {"text": "done"}]},
     {"match": "wipe", "rounds": [
         {"tool_calls": [{"name": "jira__wipe", "arguments": {"what": "a"}}]}, {"text": "wiped"}]},
+    {"match": "both", "rounds": [{"tool_calls": [
+        {"name": "jira__act", "arguments": {"what": "a"}}, {"name": "jira__wipe", "arguments": {"what": "b"}}]},
+        {"text": "both done"}]},
     {"match": "look", "rounds": [
         {"tool_calls": [{"name": "jira__look", "arguments": {"what": "a"}}]}, {"text": "looked"}]},
     {"match": "connect", "rounds": [
@@ -184,6 +188,13 @@ async def test_one_connect_releases_all_parked_calls_of_that_person_and_no_other
         await world.keeper.create_token("ann", USER_SCOPES)
         mine = [(await world.parked("act"))[1], (await world.parked("act twice"))[1]]
         _, hers = await world.parked("act", who=ann)
+        waits = [
+            (row["turn_id"], row["waits_for"]) for row in (await world.keeper.status(OPERATOR))["parked"]
+        ]
+        assert sorted((t, *[(w["who"], w["what"]) for w in found]) for t, found in waits) == sorted(
+            [*((t, ("owner", "sign-in at jira")) for t in mine), (hers, ("ann", "sign-in at jira"))]
+        ), "the status says who must do what"
+        assert all(w["until"] for _, found in waits for w in found)
         assert (await world.connect()).text.count("2 turns") == 1
         for turn in mine:
             await world.state(turn, "settled")
@@ -251,6 +262,33 @@ async def test_who_does_not_want_to_sign_in_says_so_here(tmp_path: Path) -> None
         await world.keeper.decide(OPERATOR, again, "do_not_connect")
         assert (await world.state(again, "failed")).failure.kind == "sign_in"
         assert site.acted == []
+
+
+async def test_a_refusal_counts_also_if_the_turn_went_on_with_something_else_just_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve() as site, opened(tmp_path, site) as world:
+        c, turn = await world.parked("both")
+        (asked,) = [one for one in await world.keeper.approvals(OPERATOR) if one["kind"] == "approval"]
+        tell, tells = sign_ins._tell, [0]
+
+        async def slowly(*given: Any) -> int:
+            tells[0] += 1
+            if tells[0] == 1:
+                await world.keeper.decide_approval(OPERATOR, asked["approval_id"], "approve")
+                await until(lambda: _waits_only_for_sign_in(world, turn), "the second wait")
+            return await tell(*given)
+
+        monkeypatch.setattr(sign_ins, "_tell", slowly)
+        assert await world.keeper.connections.refuse(OPERATOR, "jira") == 1
+        assert (await world.state(turn, "failed")).failure.kind == "sign_in"
+        assert [b.outcome for b in await world.bodies(c, ConnectDecided)] == ["refused"]
+        assert site.acted == []
+
+
+async def _waits_only_for_sign_in(world: World, turn: str) -> bool:
+    now = await world.keeper.turn(OPERATOR, turn)
+    return now.state == "parked" and not (now.needs or {}).get("approvals")
 
 
 async def test_a_sign_in_that_does_not_come_in_time_is_an_event_and_no_refusal(tmp_path: Path) -> None:

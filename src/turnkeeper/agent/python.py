@@ -199,7 +199,9 @@ class PythonTurn(Attempt):
         """Call the agent once; None if it is to be called again."""
         self.address_end()
         self._remember_results()
-        feed = tuple([self._revealed(message) for message in self.journal.feed().messages])
+        feed = tuple(self.journal.feed().messages)
+        if self.turn.has_secrets:
+            feed = tuple([self._revealed(message) for message in feed])
         self._begin_round(len(feed))
         failpoint("agent.before_outcome_commit")
         failpoint("agent.before_round_started")
@@ -399,18 +401,25 @@ class PythonTurn(Attempt):
 
     def _remember_results(self) -> None:
         """Results of earlier attempts, by call: the agent that is called again gets them instead of running."""
-        contents = {
-            part.tool_call_id: part
-            for message in self.journal.messages
-            if message.replay
-            for part in message.parts
-            if type(part) is ToolResult
-        }
         self._kept.clear()
         self._went_its_own_way = False
-        for call in self.journal.so_far.kept_results():
+        calls = self.journal.so_far.kept_results()
+        contents = self._results_of({call.id for call in calls})
+        for call in calls:
             if call.id in contents:
                 self._kept.setdefault(call.signature, deque()).append((call, contents[call.id]))
+
+    def _results_of(self, call_ids: set[str]) -> dict[str, ToolResult]:
+        """The newest result of each call, as it may be fed. They stand at the end of what may be a long conversation."""
+        found: dict[str, ToolResult] = {}
+        for message in reversed(self.journal.messages):
+            if len(found) == len(call_ids):
+                break
+            if message.replay:
+                for part in message.parts:
+                    if type(part) is ToolResult and part.tool_call_id in call_ids:
+                        found.setdefault(part.tool_call_id, part)
+        return found
 
     def _kept_reply(self, name: str, arguments: dict[str, Json], effect: Effect) -> ToolReply | None:
         """What an identical call of an earlier attempt gave, once for each time that it was made.

@@ -123,6 +123,8 @@ OWNER = "owner"
 
 PROBE_BYTES = 64 * 1024
 EVENTS_PAGE = 1000
+DECIDE_TRIES = 8
+"""How often a decision is read anew because its turn went on, and waits again, while it was given."""
 """Events that are read at once where all of a turn's are wanted."""
 """What the store must take, after it has refused a submission, before it counts as healthy again."""
 
@@ -985,6 +987,15 @@ class Keeper:
         """Approve or deny one call, once. Raises NotFound, Forbidden, ApprovalDecided (decided or expired)."""
         if approval_id.startswith(MENU_APPROVAL):
             return await self.terminals.decide_menu(principal, approval_id, decision)
+        for _ in range(DECIDE_TRIES):
+            try:
+                return await self._decide_approval(principal, approval_id, decision)
+            except NotWaiting:
+                continue  # the turn went on with another decision while this one was read: read again
+        raise ApprovalDecided(state="put off until its turn asks again")
+
+    async def _decide_approval(self, principal: Principal, approval_id: str, decision: str) -> dict[str, Any]:
+        """Decide on what is asked now. Raises NotWaiting if the turn went on meanwhile."""
         turn, asked = await self._approval(approval_id)
         conversation = None if turn is None else await self.store.conversation(turn.conversation_id)
         if turn is None or conversation is None or conversation.deleted_at is not None:
@@ -1000,17 +1011,14 @@ class Keeper:
             raise ApprovalDecided(state="expired")
         by = f"user:{principal.user_id}"
         made = {"approval_id": approval_id, "decision": decision, "by": principal.user_id}
-        told = inputs.Decide(turn_id=turn.turn_id, decision=made, actor=by)
+        told = inputs.Decide(turn_id=turn.turn_id, decision=made, fence=turn.fence, actor=by)
         draft = Draft(
             ApprovalDecidedEvent(approval_id=approval_id, decision=decision, by=principal.user_id),
             turn_id=turn.turn_id,
             attempt=turn.attempt,
             actor=by,
         )
-        try:
-            await self.dispatcher.tell(turn.conversation_id, told, extra=[draft])
-        except NotWaiting:
-            raise ApprovalDecided(state=await self._decision_of(turn, approval_id)) from None
+        await self.dispatcher.tell(turn.conversation_id, told, extra=[draft])
         return {**made, "turn_id": turn.turn_id, "state": decision}
 
     async def _approval(self, approval_id: str) -> tuple[Turn | None, dict[str, Any] | None]:
@@ -1049,7 +1057,8 @@ class Keeper:
             return await self.cancel(principal, turn_id, queue="continue")
         actor = f"user:{principal.user_id}"
         made = {"choice": choice, "by": principal.user_id}
-        await self.dispatcher.change(turn, inputs.Decide(turn_id=turn_id, decision=made, actor=actor))
+        told = inputs.Decide(turn_id=turn_id, decision=made, fence=turn.fence, actor=actor)
+        await self.dispatcher.change(turn, told)
         return await self._view(turn_id)
 
     # ------------------------------------------------------------------ what a CLI recorded

@@ -12,6 +12,8 @@ import hashlib
 import re
 from collections.abc import Iterable
 
+import msgspec
+
 MASK_BEGINS = "[secret:"
 """How every token begins that stands in a secret's place."""
 
@@ -49,14 +51,13 @@ ESCAPED_SPACES = (rb"\n", rb"\t", rb"\r", rb"\b", rb"\f")
 """Line ends and the like, as they stand in encoded JSON."""
 HELD_CHARS_MAX = 10_100
 """A text that grows is never held back further than this: the longest shape is no longer."""
-HELD_WORD_CHARS_MAX = 256
-"""Where there are patterns of one's own, so much of a word that is not finished is held back."""
+HELD_PATTERN_CHARS_MAX = 256
+"""Where there are patterns of one's own, so much is held back: a match that is no longer is never cut in two."""
 
 _SECRET_TAIL = re.compile(r"[A-Za-z0-9_+/=.-]*\Z")
 _KEY_BLOCK = "-----BEGIN "
 _KEY_BLOCK_END = re.compile(r"-----END [A-Z ]{0,30}PRIVATE KEY-----")
 _KEY_BLOCK_NAME = re.compile(r"[A-Z ]{0,30}(PRIVATE KEY-----|\Z)|[A-Z ]{0,30}-{0,5}\Z")
-_WORD_TAIL = re.compile(r"\S*\Z")
 
 
 class Masker:
@@ -106,9 +107,34 @@ class Masker:
         for literal in self._literal:
             held = min(held, len(tail) - _overlap(tail, literal.decode("utf-8", "replace")))
         if self._patterns:
-            word = _WORD_TAIL.search(tail[-HELD_WORD_CHARS_MAX:])
-            held = min(held, len(tail) - (0 if word is None else len(word[0])))
+            held = self._outside_patterns(tail, min(held, max(0, len(tail) - HELD_PATTERN_CHARS_MAX)))
         return first + held
+
+    def _outside_patterns(self, text: str, at: int) -> int:
+        """The last place up to `at` that lies within no match of a pattern of one's own.
+
+        What can be seen after `at` is long enough for every match that begins before it to be whole.
+        """
+        data = msgspec.json.encode(text)
+        cut = len(msgspec.json.encode(text[:at])) - 1
+        moved = True
+        while moved:
+            moved = False
+            for pattern in self._patterns:
+                for match in pattern.finditer(data):
+                    if match.start() < cut < match.end():
+                        cut, moved = match.start(), True
+        return min(at, _chars_before(data, cut))
+
+
+def _chars_before(data: bytes, at: int) -> int:
+    """How many whole characters of an encoded string stand before its byte `at`."""
+    for end in range(at, max(0, at - 12), -1):  # an escape of two halves is no longer
+        try:
+            return len(msgspec.json.decode(data[:end] + b'"', type=str))
+        except msgspec.DecodeError:
+            continue
+    return 0
 
 
 def _overlap(text: str, wanted: str) -> int:

@@ -1063,7 +1063,13 @@ class Dispatcher:
         ]
 
     async def take_up(self, conversation_id: str) -> None:
-        """Rescue or re-attach the lane's holder if it is not ours, and start whoever waits."""
+        """Rescue or re-attach the lane's holder if it is not ours, and start whoever waits.
+
+        Once begun it goes on, also if a stop ends the look that began it: half done it would cost a second rescue.
+        """
+        await self._whole(self._take_up(conversation_id))
+
+    async def _take_up(self, conversation_id: str) -> None:
         async with self._held(conversation_id) as actor:
             deleted_at = actor.conversation.deleted_at
             if deleted_at is not None:
@@ -1177,9 +1183,11 @@ class Dispatcher:
         if left := [task for task in tasks if not task.done()]:
             # They were cancelled; what they hold (connections, processes) is theirs to let go of.
             await asyncio.wait(left, timeout=ABANDONED_SECONDS)
-        if self._acts:
-            await asyncio.wait(self._acts)
         await asyncio.gather(*self._loops, return_exceptions=True)
+        while self._acts:
+            await asyncio.wait(set(self._acts))
+        # What such an act began is handed back as well.
+        await asyncio.gather(*[self._hand_back_all(actor) for actor in list(self._lanes.values())])
 
     async def _hand_back_all(self, actor: LaneActor) -> None:
         while actor.running is not None:

@@ -112,6 +112,11 @@ class RunningTurn:
         shown = {"turn_id": self.fence.turn_id, "attempt": self.offer.turn.attempt, **data}
         self._dispatcher.broadcast.show(self.conversation_id, kind, shown)
 
+    @property
+    def has_secrets(self) -> bool:
+        """Whether this turn's sender gave secrets with it, or gives them again."""
+        return bool(self.sealed)
+
     def reveal(self, data: bytes) -> bytes:
         """Put this turn's own secrets back where their tokens stand in a request."""
         return reveal(data, self.sealed) if self.sealed else data

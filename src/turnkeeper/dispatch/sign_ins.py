@@ -20,6 +20,9 @@ from turnkeeper.port.store import Store
 
 log = logging.getLogger("turnkeeper.dispatch")
 
+TRIES = 8
+"""How often a turn that goes on and waits again while it is told is told again."""
+
 GenerationOf = Callable[[str, str], Awaitable[str | None]]
 """Of a server and a person: which grant is good now; None if none is."""
 
@@ -44,7 +47,7 @@ async def release(dispatcher: Dispatcher, store: Store, generation_of: Generatio
     async for turn, wait in find_waiting(store):
         generation = await generation_of(wait["server"], wait["person"])
         if generation is not None and generation not in wait["rejected"]:
-            count += await tell(dispatcher, turn, wait, "connected")
+            count += await tell(dispatcher, store, turn, wait, "connected")
     return count
 
 
@@ -53,22 +56,39 @@ async def decide(dispatcher: Dispatcher, store: Store, server: str, person: str,
     count = 0
     async for turn, wait in find_waiting(store, person):
         if wait["server"] == server:
-            count += await tell(dispatcher, turn, wait, outcome)
+            count += await tell(dispatcher, store, turn, wait, outcome)
     return count
 
 
-async def tell(dispatcher: Dispatcher, turn: Turn, wait: dict[str, Any], outcome: str) -> int:
+async def tell(dispatcher: Dispatcher, store: Store, turn: Turn, wait: dict[str, Any], outcome: str) -> int:
     """Have it journaled and the turn go on, in one commit; 0 if somebody was faster or it could not be stored."""
+    for _ in range(TRIES):
+        try:
+            return await _tell(dispatcher, turn, wait, outcome)
+        except (NotWaiting, TurnDecided):
+            # It went on meanwhile, with something else that it waited for; if it waits for this again, it is told again.
+            now = await store.turn(turn.turn_id)
+            same = [one for one in waits_for(now) if _is(one, wait)] if now is not None else []
+            if now is None or now.state is not TurnState.PARKED or not same:
+                return 0
+            turn, wait = now, same[0]
+        except NotFound:
+            return 0
+        except TurnkeeperError as error:
+            log.warning("a turn that waits will be looked at again", extra={"why": error.sentence})
+            return 0
+    return 0
+
+
+def _is(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return (one["server"], one["person"]) == (other["server"], other["person"])
+
+
+async def _tell(dispatcher: Dispatcher, turn: Turn, wait: dict[str, Any], outcome: str) -> int:
     by = f"user:{wait['person']}"
     decided = ConnectDecided(server=wait["server"], person=wait["person"], outcome=outcome, by=wait["person"])
     decision = {"connect": wait["server"], "person": wait["person"], "outcome": outcome}
     draft = Draft(decided, turn_id=turn.turn_id, attempt=turn.attempt, actor=by)
-    told = inputs.Decide(turn_id=turn.turn_id, decision=decision, actor=by)
-    try:
-        await dispatcher.tell(turn.conversation_id, told, extra=[draft])
-    except (NotWaiting, NotFound, TurnDecided):
-        return 0
-    except TurnkeeperError as error:
-        log.warning("a turn that waits will be looked at again", extra={"why": error.sentence})
-        return 0
+    told = inputs.Decide(turn_id=turn.turn_id, decision=decision, fence=turn.fence, actor=by)
+    await dispatcher.tell(turn.conversation_id, told, extra=[draft])
     return 1

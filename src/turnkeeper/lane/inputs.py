@@ -79,6 +79,9 @@ class Decide(Input, frozen=True, kw_only=True):
 
     turn_id: str
     decision: dict[str, Any]
+    fence: int | None = None
+    """Of the turn as it was when the question was read: it may have gone on since, and wait for something else now.
+    None: whatever it waits for."""
 
 
 class Close(Input, frozen=True, kw_only=True):

@@ -444,9 +444,9 @@ def retry(lane: Lane, told: i.Retry, now: float, effects: Effects) -> Lane:
 def decide(lane: Lane, told: i.Decide, now: float, effects: Effects) -> Lane:
     """A parked turn goes on: its continuation is the head of the queue, or keeps the lane it held."""
     if lane.holder is not None and lane.holder.turn_id == told.turn_id:
-        if lane.phase is not Phase.WAITING:
-            raise NotWaiting(turn_id=told.turn_id)
         holder = lane.holder
+        if lane.phase is not Phase.WAITING or told.fence not in (None, holder.fence):
+            raise NotWaiting(turn_id=told.turn_id)
         effects.append(
             Journal(
                 body=TurnContinued(told.decision, FIRST_PLACE),
@@ -458,7 +458,7 @@ def decide(lane: Lane, told: i.Decide, now: float, effects: Effects) -> Lane:
         slot = _slot_of_holder(lane, FIRST_PLACE, "continued")
         return _start(replace(lane, holder=None, phase=Phase.IDLE), slot, now, effects)
     parked = [slot for slot in lane.parked if slot.turn_id == told.turn_id]
-    if not parked:
+    if not parked or told.fence not in (None, parked[0].fence):
         raise NotWaiting(turn_id=told.turn_id)
     slot = replace(parked[0], place=_ahead(lane), why="continued", decide_until=None)
     effects.append(

@@ -106,6 +106,11 @@ class TurnPort(Protocol):
         """Show something volatile to who watches live; never durable, never waits."""
         ...
 
+    @property
+    def has_secrets(self) -> bool:
+        """Whether this turn was given secrets at all: without any, `reveal` changes nothing."""
+        ...
+
     def reveal(self, data: bytes) -> bytes:
         """Put the secrets that this turn was given back where their tokens stand: for its request, never stored."""
         ...

@@ -206,6 +206,11 @@ class MemoryTurn:
         """Keep what was shown."""
         self.deltas.append((kind, data))
 
+    @property
+    def has_secrets(self) -> bool:
+        """There are none here."""
+        return False
+
     def reveal(self, data: bytes) -> bytes:
         """There are no sealed secrets here."""
         return data
