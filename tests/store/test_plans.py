@@ -55,6 +55,7 @@ def test_a_statement_finds_its_rows_by_an_index(connection: apsw.Connection, nam
         "lane_turns": "turn_open",
         "outbox_due": "outbox_due",
         "messages_placed": "message_placed",
+        "landmarks": "event_landmark",
     }.items(),
 )
 def test_a_statement_about_few_rows_reads_only_the_index_of_them(

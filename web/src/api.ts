@@ -46,7 +46,7 @@ export type Agent = { name: string; runner: string; provider: string; model: str
 
 export type Row = {
   key: string;
-  kind: "user" | "answer" | "progress" | "notice" | "aside" | "queued" | "live" | "sending";
+  kind: "user" | "answer" | "progress" | "notice" | "aside" | "queued" | "live" | "sending" | "compacted" | "resumed" | "session";
   seq?: number;
   turn_id?: string;
   text?: string;
@@ -57,6 +57,8 @@ export type Row = {
   provenance?: string;
   at?: string;
   turn?: Turn;
+  /** Of a resumed row: what was kept; of a session row: which session, and why. */
+  facts?: Record<string, unknown>;
   /** Of a live row: the round that is being written. */
   round?: number;
   /** Of a row that was sent and is not among the server's: the conversation (null: the one being made), how, what went wrong. */

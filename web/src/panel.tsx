@@ -7,6 +7,7 @@ import { agent, chosen, history, panel } from "./state";
 import { w } from "./words";
 import { w as say } from "./words-beside";
 import "./panel.css";
+import "./steps.css";
 
 const Terminal = lazy(() => import("./terminal"));
 const Settings = lazy(() => import("./settings"));
@@ -61,7 +62,7 @@ function Spent({ spent }: { spent: Spending }) {
           <li key={index} class={call.end === "finished" ? "" : "quiet"}>
             {call.kind} {call.round} · {say.evidence.attempt(call.attempt)} · {call.model || call.provider} · {call.end} · {call.used.input_tokens.toLocaleString()} →{" "}
             {call.used.output_tokens.toLocaleString()}
-            {call.seconds !== null && ` · ${w.seconds(call.seconds)}`}
+            {call.seconds !== null && ` · ${say.steps.seconds(call.seconds)}`}
           </li>
         ))}
       </ul>
@@ -96,7 +97,7 @@ function EvidencePanel({ turn_id }: { turn_id: string }) {
                   <code>{one.name}</code>
                 </td>
                 <td>
-                  <span class={`effect ${one.effect}`}>{one.effect.replace("_", " ")}</span>
+                  <span class={`effect ${one.effect}`}>{say.steps.effects[one.effect] ?? one.effect}</span>
                 </td>
                 <td>{one.disposition}</td>
               </tr>

@@ -3,7 +3,7 @@
 import { Component } from "preact";
 import type { ComponentChildren } from "preact";
 import { lazy, Suspense } from "preact/compat";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { FilePart, Row, Step } from "./api";
 import { html } from "./markdown";
 import { fate, keptResults } from "./rows";
@@ -11,7 +11,9 @@ import * as s from "./state";
 import { w } from "./words";
 
 const QueueActions = lazy(() => import("./queue"));
+const Between = lazy(() => import("./between"));
 const Change = lazy(() => import("./change"));
+const StepList = lazy(() => import("./steps"));
 
 class Boundary extends Component<{ children: ComponentChildren }, { broken: string | null }> {
   state = { broken: null as string | null };
@@ -57,17 +59,8 @@ function Markdown({ text }: { text: string }) {
       around.append(pre, button);
     }
   }, [made]);
-  if (!made) return <Plain text={text} />;
+  if (!made) return <pre class="plain" tabIndex={0} dir="auto">{text}</pre>;
   return <div ref={place} class="markdown" dir="auto" dangerouslySetInnerHTML={{ __html: made }} />;
-}
-
-/** Text as it is; it scrolls in its place, by keys too. */
-function Plain({ text, bad }: { text: string; bad?: boolean }) {
-  return (
-    <pre class={`plain ${bad ? "bad" : ""}`} tabIndex={0} dir="auto">
-      {text}
-    </pre>
-  );
 }
 
 function time(at?: string): string {
@@ -102,41 +95,19 @@ function Files({ files, conversation }: { files: FilePart[]; conversation: strin
   );
 }
 
-function Tool({ step }: { step: Step }) {
-  const state = step.result === undefined ? w.running : step.synthetic ? w.noResult : step.is_error ? w.failed : w.done;
-  return (
-    <details>
-      <summary>
-        <code>{step.name}</code> <span class={step.is_error ? "bad" : "quiet"}>{state}</span>
-        {step.seconds !== undefined && <span class="quiet"> · {w.seconds(step.seconds)}</span>}
-        {step.effect && <span class={`effect ${step.effect}`}>{step.effect.replace("_", " ")}</span>}
-      </summary>
-      <Plain text={JSON.stringify(step.arguments ?? {}, null, 2)} />
-      {step.result !== undefined && <Plain text={step.result} bad={step.is_error} />}
-      {step.cut && <p class="quiet">{w.resultCut}</p>}
-    </details>
-  );
-}
-
+/** What was done on the way, folded; the list is loaded and drawn when it is opened. */
 function Steps({ steps, open }: { steps: Step[]; open?: boolean }) {
+  const [shown, show] = useState(Boolean(open));
   const calls = steps.filter((step) => step.kind === "tool").length;
   const label = [calls ? w.toolCalls(calls) : "", steps.some((step) => step.kind === "thinking") ? w.thinking : ""].filter(Boolean).join(", ") || w.work;
   return (
-    <details class="steps" open={open}>
+    <details class="steps" open={open} onToggle={(event) => event.currentTarget.open && show(true)}>
       <summary>{label}</summary>
-      <ol>
-        {steps.map((step, index) => (
-          <li key={index} class={`step ${step.kind}`}>
-            {step.kind === "tool" ? (
-              <Tool step={step} />
-            ) : (
-              <p class={step.kind === "thinking" ? "quiet" : ""} dir="auto">
-                {step.text}
-              </p>
-            )}
-          </li>
-        ))}
-      </ol>
+      {shown && (
+        <Suspense fallback={null}>
+          <StepList steps={steps} />
+        </Suspense>
+      )}
     </details>
   );
 }
@@ -274,6 +245,16 @@ function Body({ row, conversation }: { row: Row; conversation: string }) {
       return (
         <article class="row notice" {...marks}>
           {text}
+        </article>
+      );
+    case "compacted":
+    case "resumed":
+    case "session":
+      return (
+        <article class={`row between ${row.kind}`} {...marks}>
+          <Suspense fallback={text.slice(0, 80)}>
+            <Between row={row} at={time(row.at)} />
+          </Suspense>
         </article>
       );
     case "live":

@@ -45,7 +45,7 @@ from turnkeeper.conversation.events import (
 )
 from turnkeeper.conversation.ids import turn_of_approval
 from turnkeeper.conversation.masking import Masker
-from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, USER, WORKING, Origin
+from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, TOOL, USER, WORKING, Origin
 from turnkeeper.conversation.parts import Attachment, Part, Text, plain_text
 from turnkeeper.conversation.rights import ANYWHERE, OWNER_SCOPES, Right, authorise
 from turnkeeper.conversation.turns import (
@@ -674,7 +674,11 @@ class Keeper:
             for turn_id in {m.turn_id for m in page if m.role == USER}
             if turn_id
         }
-        drawn = timeline_rows(page, turns)
+        # Pages meet at their cursors: no event between messages is on two pages, or on none.
+        landmarks = await self.store.landmarks(conversation_id, since=more or 0, before=before)
+        acted = dict.fromkeys(m.turn_id for m in page if m.turn_id and m.display and m.role == TOOL)
+        calls = [call for turn_id in acted for call in await self.store.tool_calls(turn_id)]
+        drawn = timeline_rows(page, turns, landmarks=landmarks, calls=calls)
         drawn += queue_rows(turn for turn in queue if turn.turn_id not in turns)
         return Timeline(
             rows=drawn,

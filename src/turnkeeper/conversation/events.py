@@ -402,6 +402,8 @@ class SessionBound(Body, frozen=True, kw_only=True):
     sentence: str
     previous: str | None = None
     pane: dict[str, Json] | None = None
+    told: bool = False
+    """Whether this session is given the recent dialogue in front of its first message (continuity notice)."""
 
 
 class DeliveryNoted(Body, frozen=True):
@@ -443,6 +445,9 @@ REACH_BACK = (
     Unknown,
 )
 """Events after which what stood in history before them may read differently. Who keeps a history reads it anew."""
+
+LANDMARKS = (AutoResumed, SessionBound)
+"""Events that are no message and still stand in the timeline between messages."""
 
 KINDS: dict[str, type[Body]] = {cls.__name__: cls for cls in Body.__subclasses__()}
 

@@ -148,6 +148,12 @@ class Store(Protocol):
         """Events with seq > `after` in order, of one turn if `turn_id` is given."""
         ...
 
+    async def landmarks(
+        self, conversation_id: str, *, since: int = 0, before: int | None = None
+    ) -> tuple[Event, ...]:
+        """The events with `since` <= seq < `before` that a timeline draws between messages (LANDMARKS), in order."""
+        ...
+
     async def messages(
         self, conversation_id: str, *, before: int | None = None, limit: int = 50
     ) -> tuple[Message, ...]:

@@ -1,8 +1,9 @@
 """The timeline: the ordered rows that the page draws. The page draws them as they come and sorts nothing.
 
 History first, in its one order; what a turn did on the way (thinking, words beside tool calls, the calls
-with their results) is one progress row before the turn's answer; then, last and without a number, what
-waits in the queue. A row's key is bound to what it shows, so that a row is never drawn for another one.
+with their results, how long each took and what it may have done) is one progress row before the turn's
+answer; where a turn was resumed by itself, a CLI began another session, or a summary took the place of
+older messages in the feed, a row says so; then, last and without a number, what waits in the queue. A row's key is bound to what it shows, so that a row is never drawn for another one.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 
 import msgspec
 
+from turnkeeper.conversation.events import AutoResumed, Event, SessionBound
 from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, NOTICE, TOOL, USER, WORKING, Message
 from turnkeeper.conversation.parts import Attachment, Json, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnkeeper.conversation.turns import Disposition, ToolCallRow
 from turnkeeper.projection.view import TurnView, iso, part_views
 
 RESULT_CHARS_MAX = 20_000
@@ -32,11 +35,16 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True):
     is_error: bool = False
     synthetic: bool = False
     disposition: str | None = None
+    effect: str | None = None
+    """What the call may have done to the world, as the ledger has it; None where there is no ledger (a CLI's own tools)."""
+    seconds: float | None = None
+    """From the call's intent to its outcome, by the journal's times."""
     cut: bool = False
 
 
 class TimelineRow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A row. kind: user | answer | progress | notice | aside (superseded, interrupted, leaked) | queued"""
+    """A row. kind: user | answer | progress | notice | aside (superseded, interrupted, leaked) | queued |
+    compacted (text: the summary) | resumed (text: what had failed) | session (text: why another one began)"""
 
     key: str
     kind: str
@@ -51,6 +59,9 @@ class TimelineRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     at: str | None = None
     turn: TurnView | None = None
     """Of a user or queued row: the fate of the message."""
+    facts: dict[str, Json] | None = None
+    """Of a resumed row: {rounds, results, input_tokens, output_tokens} that were kept and not paid again. Of a
+    session row: {cli, why, native_id, previous, told}; `told`: it was given the recent dialogue."""
 
 
 class Timeline(msgspec.Struct, kw_only=True):
@@ -62,12 +73,26 @@ class Timeline(msgspec.Struct, kw_only=True):
     epoch: str
 
 
-def timeline_rows(messages: Sequence[Message], turns: Mapping[str, TurnView]) -> list[TimelineRow]:
-    """The rows of a stretch of history that begins with a whole turn. `turns` holds the fates by turn_id."""
+def timeline_rows(
+    messages: Sequence[Message],
+    turns: Mapping[str, TurnView],
+    *,
+    landmarks: Sequence[Event] = (),
+    calls: Iterable[ToolCallRow] = (),
+) -> list[TimelineRow]:
+    """The rows of a stretch of history that begins with a whole turn. `turns` holds the fates by turn_id.
+
+    `landmarks` are the events of that stretch that are drawn between its messages, in order; `calls` the
+    ledgers of its turns.
+    """
     rows: list[TimelineRow] = []
     progress: dict[str, TimelineRow] = {}
     steps: dict[tuple[str | None, str], Step] = {}
+    ahead = list(landmarks)
     for message in messages:
+        # A message that was placed elsewhere than its seq says is no measure of where an event stands.
+        while ahead and message.after is None and ahead[0].seq < message.seq:
+            _landmark(ahead.pop(0), progress, rows)
         if not message.display:
             continue
         if message.role == USER:
@@ -77,14 +102,64 @@ def timeline_rows(messages: Sequence[Message], turns: Mapping[str, TurnView]) ->
             failed = turns.get(message.turn_id or "")
             if failed is not None and failed.failure and failed.failure["sentence"] == _words(message):
                 continue  # the message's own fate says it already
-            rows.append(_said(message, "notice", None))
+            rows.append(_said(message, "notice" if message.through is None else "compacted", None))
         elif message.role == TOOL:
             _results(message, steps, progress, rows)
         elif message.role == ASSISTANT:
             _assistant(message, steps, progress, rows)
         else:
             rows.append(_said(message, "notice", None))
+    for event in ahead:
+        _landmark(event, progress, rows)
+    for call in calls:
+        step = steps.get((call.turn_id, call.call_id))
+        if step is not None:
+            step.effect = str(call.effect)
+            step.seconds = _seconds(call)
     return rows
+
+
+def _seconds(call: ToolCallRow) -> float | None:
+    """How long a call took; None while it runs, and where no one knows when it ended."""
+    if call.decided_at is None or call.disposition is Disposition.UNKNOWN:
+        return None
+    return round(max(call.decided_at - call.intended_at, 0.0), 3)
+
+
+def _landmark(event: Event, progress: dict[str, TimelineRow], rows: list[TimelineRow]) -> None:
+    """The row of an event that is no message. What its turn does after it is drawn after it."""
+    body = event.body
+    if isinstance(body, AutoResumed):
+        kind, text = "resumed", body.failure.sentence
+        facts: dict[str, Json] = {
+            "rounds": body.kept_rounds,
+            "results": body.kept_results,
+            "input_tokens": body.saved_input_tokens,
+            "output_tokens": body.saved_output_tokens,
+        }
+    elif isinstance(body, SessionBound) and (body.why != "new" or body.previous is not None):
+        kind, text = "session", body.sentence
+        facts = {
+            "cli": body.cli,
+            "why": body.why,
+            "native_id": body.native_id,
+            "previous": body.previous,
+            "told": body.told,
+        }
+    else:
+        return  # the first session of a conversation is what everybody expects
+    progress.pop(event.turn_id or "", None)
+    rows.append(
+        TimelineRow(
+            key=f"e-{event.seq}",
+            kind=kind,
+            seq=event.seq,
+            turn_id=event.turn_id,
+            text=text,
+            at=iso(event.at),
+            facts=facts,
+        )
+    )
 
 
 def queue_rows(queue: Iterable[TurnView]) -> list[TimelineRow]:

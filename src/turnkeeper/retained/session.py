@@ -246,6 +246,7 @@ class Session:
         # Also when the session that was to be told of it ended before it took anything.
         if not resume and any(native_id != keep.native_id for native_id in keep.chain):
             prefix = continuity(await dialogue(), self.conversation_id, why)
+        told = bool(prefix)
         by_launch = adapter.INSTRUCTIONS != INLINE or (adapter.CHOOSES_ID and not resume)
         if config.instructions and keep.instructions != config.instructions_key:
             if by_launch:
@@ -263,6 +264,7 @@ class Session:
             pane=None
             if keep.pane is None
             else {"id": keep.pane.pane_id, "pid": keep.pane.pid, "mark": keep.pane.mark},
+            told=told,
         )
         keep.why = sentence
         await self.save()

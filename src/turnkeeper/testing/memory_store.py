@@ -19,6 +19,7 @@ import msgspec
 
 from turnkeeper.conversation import codec
 from turnkeeper.conversation.events import (
+    LANDMARKS,
     Event,
     MessageAppended,
     Submitted,
@@ -380,6 +381,17 @@ class MemoryStore:
             first = row.seq if row is not None and row.turn.conversation_id == conversation_id else 1
             journal = [event for event in journal if event.turn_id == turn_id and event.seq >= first]
         return tuple(journal[: max(limit, 0)])
+
+    async def landmarks(
+        self, conversation_id: str, *, since: int = 0, before: int | None = None
+    ) -> tuple[Event, ...]:
+        """See the port."""
+        journal = self._open().journals.get(conversation_id, [])
+        return tuple(
+            event
+            for event in journal[max(since - 1, 0) : None if before is None else max(before - 1, 0)]
+            if isinstance(event.body, LANDMARKS)
+        )
 
     def _messages(self, conversation_id: str) -> list[MessageRow]:
         data = self._open()

@@ -197,6 +197,13 @@ class SQLiteStore:
         values = (names[0], max(after, first - 1), FOREVER if last is None else last, names[1])
         return await self._page("events_of_turn", values, limit, columns.event_out, seq)
 
+    async def landmarks(
+        self, conversation_id: str, *, since: int = 0, before: int | None = None
+    ) -> tuple[Event, ...]:
+        """See the port."""
+        values = (text_in(conversation_id), since, FOREVER if before is None else before)
+        return self._read("landmarks", values, columns.event_out)
+
     async def messages(
         self, conversation_id: str, *, before: int | None = None, limit: int = 50
     ) -> tuple[Message, ...]:

@@ -174,6 +174,11 @@ SELECT position, conversation_id, seq, at, actor, turn_id, attempt, kind, body F
 WHERE conversation_id = ? AND seq > ?
 ORDER BY seq LIMIT ?
 
+-- landmarks --
+SELECT position, conversation_id, seq, at, actor, turn_id, attempt, kind, body FROM event
+WHERE conversation_id = ? AND seq >= ? AND seq < ? AND (kind = 'AutoResumed' OR kind = 'SessionBound')
+ORDER BY seq
+
 -- turn_span --
 SELECT seq, last_seq FROM turn WHERE turn_id = ? AND conversation_id = ?
 

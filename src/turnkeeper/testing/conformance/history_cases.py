@@ -6,6 +6,7 @@ from typing import Any
 
 from turnkeeper.conversation.events import (
     AttemptSuperseded,
+    AutoResumed,
     ConfirmationExpired,
     ConversationArchived,
     ConversationDeleted,
@@ -15,8 +16,10 @@ from turnkeeper.conversation.events import (
     LanePaused,
     MessageAppended,
     MessageMarked,
+    SessionBound,
 )
 from turnkeeper.conversation.messages import Message
+from turnkeeper.conversation.turns import Failure
 from turnkeeper.testing.conformance.kit import StoreKit, begun, store_case
 from turnkeeper.testing.conformance.script import Script, said
 
@@ -71,6 +74,28 @@ async def messages_come_in_pages_newest_page_first_ascending_inside(kit: StoreKi
     assert [message.text for message in everything] == [f"text {number}" for number in range(450)]
     assert [message.seq for message in await store.messages_after("c1", after=449)] == [450, 451]
     assert await store.messages_after("c1", after=451) == ()
+
+
+@store_case
+async def landmarks_are_found_between_two_seqs_and_nothing_else_is(kit: StoreKit) -> None:
+    """What a timeline draws between messages, from `since` on and before `before`."""
+    script = await begun(kit)
+    bound = SessionBound(cli="pi", native_id="n1", why="new", sentence="It began.")
+    resumed = AutoResumed(Failure(kind="stall", retryable=True, sentence="Silence."), kept_rounds=1)
+    first = (await script.commit(bound))[-1].seq
+    await script.commit(LanePaused("asked"))
+    second = (await script.commit(resumed))[-1].seq
+    await script.commit(LanePaused("asked"))
+
+    async def found(**where: Any) -> list[Any]:
+        return [(event.seq, event.body) for event in await script.store.landmarks("c1", **where)]
+
+    assert await found() == [(first, bound), (second, resumed)]
+    assert await found(since=first) == [(first, bound), (second, resumed)]
+    assert await found(since=first + 1) == [(second, resumed)]
+    assert await found(before=second) == [(first, bound)]
+    assert await found(since=first + 1, before=second) == []
+    assert await script.store.landmarks("c9") == ()
 
 
 @store_case
