@@ -16,7 +16,7 @@ from tests.surroundings import VECTORS, samples
 from turnkeeper.cli import run
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.transcript import claude_code, cursor, injected, opencode, pi, project
-from turnkeeper.transcript.find import MARKS, find, locate_found
+from turnkeeper.transcript.find import LOOK_BYTES, MARKS, find, locate_found
 from turnkeeper.transcript.follow import Follower
 from turnkeeper.transcript.formats import MODULES, read_path, reader
 from turnkeeper.transcript.place import Roots
@@ -1189,6 +1189,31 @@ def test_find_says_of_a_long_session_that_it_saw_its_ends_only(tmp_path: Path) -
     (session,) = find(Roots(home=tmp_path), names=["claude-code"])
     assert not session.whole
     assert session.title == "Named"
+
+
+@pytest.mark.parametrize(("more", "whole"), [(0, True), (1, False)])
+def test_find_counts_a_session_of_one_look_whole_and_one_byte_more_in_part(
+    tmp_path: Path, more: int, whole: bool
+) -> None:
+    path = home(tmp_path)["claude-code"]
+    data = path.read_bytes()
+    filler = b'{"type":"mode","x":"'
+    room = LOOK_BYTES + more - len(data) - len(filler) - 3
+    path.write_bytes(data + filler + b"y" * room + b'"}\n')
+    assert path.stat().st_size == LOOK_BYTES + more
+    (session,) = find(Roots(home=tmp_path), names=["claude-code"])
+    assert (session.whole, session.cwd) == (whole, "/home/ana/demo")
+
+
+def test_find_takes_the_titles_at_the_end_for_all_and_else_looks_for_older_ones(tmp_path: Path) -> None:
+    path = home(tmp_path)["claude-code"]
+    early = b'{"type":"custom-title","customTitle":"Old"}\n'
+    filler = b'{"type":"mode","x":"' + b"y" * 90_000 + b'"}\n'
+    path.write_bytes(early + filler)
+    assert [session.title for session in find(Roots(home=tmp_path), names=["claude-code"])] == ["Old"]
+    late = b'{"type":"custom-title","customTitle":"New"}\n{"type":"last-prompt","lastPrompt":"and now?"}\n'
+    path.write_bytes(early + filler + late)
+    assert [session.title for session in find(Roots(home=tmp_path), names=["claude-code"])] == ["New"]
 
 
 def test_find_lists_databases_and_what_cannot_be_read(tmp_path: Path) -> None:

@@ -153,10 +153,11 @@ class LineReader(Generic[R]):
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             rows = []
         offsets: list[int] = []
-        at, find = first, buffer.find
+        note, find = offsets.append, buffer.find  # of the number 10, a line end: of bytes takes twice as long
+        at = first
         while at < end:
-            offsets.append(base + at)
-            at = find(b"\n", at, end) + 1
+            note(base + at)
+            at = find(10, at) + 1
         if len(rows) != len(offsets):
             # Something is odd: an empty line, two rows on a line, a row that cannot be read.
             return self._one_by_one(bytes(view[first:end]), base + first)

@@ -22,6 +22,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -98,6 +99,8 @@ def build(rows: Sequence[Row], offsets: Sequence[int], counters: Counters) -> Re
     return _reading(records, fold.turns, fold, says, types, titles, counters)
 
 
+_AT: Final = attrgetter("at")
+"""When a record says it was written, as text: every row of this format has it so."""
 _TITLES: Final = ("custom-title", "ai-title", "summary")
 """Rows that carry a title; what a person chose counts most."""
 
@@ -121,7 +124,7 @@ def _reading(
     for name, count in says.wrappers.items():
         counters.wrappers[name] = counters.wrappers.get(name, 0) + count
     session = Session(title=next((titles.found[name] for name in _TITLES if name in titles.found), None))
-    session.newest_at = max([str(record.at) for record in records if record.at is not None], default=None)
+    session.newest_at = max(filter(None, map(_AT, records)), default=None)
     return Reading(NAME, session=session, records=records, turns=turns, counters=counters)
 
 

@@ -23,7 +23,7 @@ _COMMAND_NAME: Final = re.compile(r"<command-name>\s*(.*?)\s*</command-name>", r
 _COMMAND_ARGS: Final = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
 
 
-class Said(msgspec.Struct):
+class Said(msgspec.Struct, gc=False):
     """What a `user` row or an attachment turned out to be. `kind` human | notice | nothing | command.
 
     A `command` is a slash command of which only the next row tells whether it reached the model.

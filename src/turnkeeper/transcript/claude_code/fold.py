@@ -50,14 +50,15 @@ class Fold:
         self.offset = -1
         """Byte at which the row begins that is told of."""
         self._turn: Turn | None = None
+        self._turn_key: str | None = None
         self._open: list[Record] = []
         """Texts of this turn that become progress if a tool call follows."""
         self._finished = False
         """Whether the newest text said that the response ended."""
         self._tool_waits = False
         self._before_ride: tuple[list[Record], bool] = [], False
-        self._texts: dict[str, tuple[Record, list[Piece]]] = {}
-        """Per response: the record of its newest text, and the pieces that this text is made of."""
+        self._texts: dict[str, Record] = {}
+        """Per response: the record of its newest text."""
         self._thoughts: dict[str, Record] = {}
         self._tools: dict[str, str] = {}
         """Calls of this turn, with the response that made them."""
@@ -116,6 +117,7 @@ class Fold:
     def _begin(self, number: int, row: Row, *, human: bool) -> None:
         self._close(last=False)
         self._turn = Turn(row.uuid or f"row:{number}", human=human, row=number)
+        self._turn_key = self._turn.key
         self.turns.append(self._turn)
         position = row.turn_position
         self._prompt_index = position.prompt_index if position is not None else None
@@ -139,9 +141,7 @@ class Fold:
         self._finished = self._tool_waits = self._old_file = False
 
     def _add(self, kind: str, text: str, number: int, row: Row, code: str = "") -> Record:
-        turn = self._turn
-        key = turn.key if turn is not None else None
-        record = Record(kind, text, number, row.uuid, key, row.timestamp, code, self.offset)
+        record = Record(kind, text, number, row.uuid, self._turn_key, row.timestamp, code, self.offset)
         self.records.append(record)
         return record
 
@@ -162,14 +162,18 @@ class Fold:
         key = message.id or row.uuid or ""
         for block in content or ():
             kind = block.type
-            if kind == "tool_use":
-                self._tool(number, row, key, block)
-            elif kind == "text":
+            if kind == "text":
                 if block.text:
                     self._text(number, row, key, block.text, message.stop_reason)
+            elif kind == "tool_use":
+                self._tool(number, row, key, block)
             elif kind == "thinking":
-                if block.thinking:
-                    self._think(number, row, key, block.thinking)
+                thinking = block.thinking
+                if thinking:
+                    if key in self._thoughts:
+                        self._think(number, row, key, thinking)
+                    else:
+                        self._thoughts[key] = self._add(THINKING, thinking, number, row)
             elif kind is not None and kind.endswith("tool_use"):
                 self._tool(number, row, key, block)
 
@@ -204,29 +208,19 @@ class Fold:
             self._open.clear()
         self._finished = False
         self._tool_waits = True
-        turn = self._turn
-        self.records.append(
-            Record(
-                TOOL,
-                block.name or "",
-                number,
-                row.uuid,
-                turn.key if turn is not None else None,
-                row.timestamp,
-                name,
-                self.offset,
-            )
-        )
+        self._add(TOOL, block.name or "", number, row, name)
 
     def _text(self, number: int, row: Row, key: str, text: str, stop: str | UnsetType | None) -> None:
         ends = stop not in UNFINISHED_STOPS
-        before = self._texts.get(key)
-        if before is not None and self._goes_on(before, row.uuid, text):
-            if ends and before[0] in self._open:
-                self._finished = True
-            return
-        record = self._add(FINAL, text, number, row)
-        self._texts[key] = record, [(row.uuid, text)]
+        if key in self._texts:
+            before = self._texts[key]
+            if self._goes_on(before, row.uuid, text):
+                if ends and before in self._open:
+                    self._finished = True
+                return
+        record = Record(FINAL, text, number, row.uuid, self._turn_key, row.timestamp, "", self.offset)
+        self.records.append(record)
+        self._texts[key] = record
         if row.is_aborted_mid_stream:
             record.status = INTERRUPTED
         self._tool_waits = False
@@ -237,9 +231,9 @@ class Fold:
         self._finished = ends
         self._old_file = stop is UNSET
 
-    def _goes_on(self, before: tuple[Record, list[Piece]], native_id: str | None, text: str) -> bool:
+    def _goes_on(self, record: Record, native_id: str | None, text: str) -> bool:
         """Whether `text` belongs to a text of the same response: a snapshot of it, or its next piece."""
-        record, pieces = before
+        pieces: list[Piece] = list(record.pieces) or [(record.native_id, record.text)]
         for at, (_, piece) in enumerate(pieces):
             if text == piece or piece.startswith(text):
                 return True
@@ -316,7 +310,7 @@ class Fold:
             return
         if self._turn.row == record.row:
             self.turns.remove(self._turn)
-            self._turn = None
+            self._turn = self._turn_key = None
         elif not self._open and not self._tool_waits:
             # Nothing was said since: the turn stands as it stood before.
             self._open, self._finished = self._before_ride

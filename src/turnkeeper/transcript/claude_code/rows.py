@@ -66,30 +66,28 @@ class Fork(msgspec.Struct, gc=False, rename="camel"):
 
 
 class Row(msgspec.Struct, gc=False, rename="camel"):
-    """One line of the file; fields that nothing is decided by are left out."""
+    """One line of the file, in the order of its fields; those that nothing is decided by are left out."""
 
-    type: str | None = None
-    uuid: str | None = None
     parent_uuid: str | None = None
-    message: Content | None = None
-    timestamp: str | None = None
-    subtype: str | None = None
     is_sidechain: bool | None = None
+    type: str | None = None
+    message: Content | None = None
+    uuid: str | None = None
+    timestamp: str | None = None
     is_meta: bool | None = None
-    is_compact_summary: bool | None = None
     origin: Origin | None = None
     prompt_source: str | None = None
     turn_origin: str | None = None
     turn_position: Position | None = None
     row_source: str | None = None
-    attachment: Attachment | None = None
-    operation: str | None = None
-    reason: str | None = None
-    content: str | list[Block] | None = None
-    logical_parent_uuid: str | None = None
-    interrupted_message_id: str | None = None
+    is_compact_summary: bool | None = None
     is_api_error_message: bool | None = None
     is_aborted_mid_stream: bool | None = None
+    attachment: Attachment | None = None
+    subtype: str | None = None
+    content: str | list[Block] | None = None
+    operation: str | None = None
+    logical_parent_uuid: str | None = None
     team_name: str | None = None
     agent_id: str | None = None
     custom_title: str | None = None

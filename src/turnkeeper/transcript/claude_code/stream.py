@@ -62,7 +62,7 @@ class Stream:
         self.other_agent = 0
         self._count = 0
         self._known: dict[str, str] = {}
-        self._fresh: list[tuple[str, str]] = []
+        self._fresh: list[Row] = []
         """The rows of this segment; those that came newly are looked up only when a row hangs elsewhere."""
         self._newest: str | None = None
         """The newest spoken row, while nothing followed it."""
@@ -78,7 +78,10 @@ class Stream:
     def feed(self, rows: Sequence[Row], offsets: Sequence[int]) -> None:
         """The next rows. Raises Tangled or Unsure."""
         fold = self.fold
+        assistant = fold.assistant
         newest, note = self._newest, self._fresh.append
+        here = len(self._segments) - 1
+        leaf = self._leaf
         for number, row, offset in zip(count(self._count), rows, offsets, strict=False):
             kind = row.type
             message = row.message
@@ -86,25 +89,25 @@ class Stream:
                 self._newest = newest
                 self._silent(number, row, offset)
                 newest = self._newest
+                here = len(self._segments) - 1
                 continue
             if row.is_sidechain or row.team_name or row.agent_id:
                 self.other_agent += 1
                 continue
             uuid = row.uuid
-            fold.offset = offset
             if kind == "assistant":
                 if uuid is not None:
-                    what = message.id or uuid
                     if row.parent_uuid != newest or newest is None:
-                        self._hang(uuid, row.parent_uuid, what)
-                    note((uuid, what))
+                        self._hang(row, message.id or uuid)
+                    note(row)
                     newest = uuid
-                fold.assistant(number, row, message)
+                fold.offset = offset
+                assistant(number, row, message)
             elif holds_result(message):
                 if uuid is not None:
                     if row.parent_uuid != newest or newest is None:
-                        self._hang(uuid, row.parent_uuid, _RESULT)
-                    note((uuid, _RESULT))
+                        self._hang(row, _RESULT)
+                    note(row)
                     newest = uuid
                 if fold.waits:
                     fold.feed(number, row, offset)
@@ -112,11 +115,14 @@ class Stream:
                 if uuid is not None:
                     self._newest = newest
                     self._segment(number, uuid, row.parent_uuid)
+                    here = len(self._segments) - 1
                     newest = uuid
+                fold.offset = offset
                 fold.user(number, row, message)
                 if row.is_meta:
                     continue
-            self._leaf = len(self._segments) - 1
+            leaf = here
+        self._leaf = leaf
         self._newest = newest
         self._count += len(rows)
 
@@ -139,14 +145,18 @@ class Stream:
 
     def _now(self) -> dict[str, str]:
         """The rows of this segment: the id of their response, or what they are."""
-        if self._fresh:
-            self._known.update(self._fresh)
-            self._fresh.clear()
+        for row in self._fresh:
+            message = row.message
+            if row.uuid is not None and message is not None:
+                spoke = row.type == "assistant"
+                self._known[row.uuid] = (message.id or row.uuid) if spoke else _RESULT
+        self._fresh.clear()
         return self._known
 
-    def _hang(self, uuid: str, parent: str | None, what: str) -> None:
+    def _hang(self, row: Row, what: str) -> None:
         """A row that does not hang on the newest one: on a result, on its own response, or beside one of those."""
         now = self._now()
+        uuid, parent = row.uuid, row.parent_uuid
         above = now.get(parent) if parent is not None else None
         if above is None or uuid in now:
             raise Tangled
@@ -178,18 +188,23 @@ class Stream:
         if uuid in self._starts:
             raise Tangled
         last = len(self._segments) - 1
-        ends = self._beside_newest if self._newest is None else {self._newest}
-        if parent is None:
-            if last >= 0:
-                raise Tangled
-            above = -1
-        elif parent in ends:
-            above = last
+        newest = self._newest
+        if newest is not None and parent == newest:
+            # Nearly always: at the very end of the one before.
+            self._of_end[newest] = above = last
         else:
-            above = self._of_end.get(parent, -1)
-            if above < 0:
-                raise Tangled
-        self._of_end.update(dict.fromkeys(ends, last))
+            ends = self._beside_newest if newest is None else {newest}
+            if parent is None:
+                if last >= 0:
+                    raise Tangled
+                above = -1
+            elif parent in ends:
+                above = last
+            else:
+                above = self._of_end.get(parent, -1)
+                if above < 0:
+                    raise Tangled
+            self._of_end.update(dict.fromkeys(ends, last))
         self._segments.append((number, above))
         self._starts.add(uuid)
         self._fresh.clear()
