@@ -31,7 +31,7 @@ tells whether sending the same thing again can help.
     ├── ConfigError                  a file or flag cannot be used; exit code 2
     │   ├── AgentsFileInvalid  ScriptInvalid  SettingInvalid
     ├── TerminalError                503  a pane cannot be used; an answer of its own for each cause
-    │   ├── TerminalMissing  CannotStart  PaneDead  PaneGone  TerminalTrouble
+    │   ├── TerminalMissing  CannotStart  PaneDead  PaneGone  NotTaken  TerminalTrouble
     └── StoreError                   a store cannot be opened; exit code 2
         ├── StoreNewer  StoreInUse  StoreUnsafeMount  StoreDamaged
 """
@@ -384,6 +384,14 @@ class PaneGone(TerminalError):
     """The terminal is gone: {why}."""
 
     code = "pane_gone"
+
+
+class NotTaken(TerminalError):
+    """The CLI did not take the text: {why}."""
+
+    code = "not_taken"
+    status = 409
+    retryable = True
 
 
 class TerminalTrouble(TerminalError):

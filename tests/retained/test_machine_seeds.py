@@ -103,7 +103,7 @@ def draft_is_pasted_onto(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_record_proves_twice(patch: pytest.MonkeyPatch) -> None:
-    def proven(items: list, key: str) -> tuple:
+    def proven(items: list, key: str, given_id: str = "") -> tuple:
         return tuple(item for item in items if item.key == key and item.enters > 0)
 
     patch.setattr(turn, "proven", proven)

@@ -1,12 +1,17 @@
-"""The entry of a retained agent in the agents file: its waits, and what is not built in."""
+"""The entry of a retained agent in the agents file: its waits, and its driver."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from turnkeeper.agent.definition import AgentDefinition, Retained
-from turnkeeper.app.wiring import check_agent, timing_of
+from turnkeeper.app.system import SystemClock, SystemIds
+from turnkeeper.app.wiring import Surroundings, check_agent, make_retained_runner, timing_of
 from turnkeeper.errors import ConfigError
+from turnkeeper.retained.structured.pane import StructuredTerminal
 from turnkeeper.settings import Settings
 
 
@@ -33,7 +38,18 @@ def test_a_wait_that_cannot_be_is_refused_by_name(timing: dict[str, float], word
         timing_of(agent(**timing), Settings())
 
 
-def test_a_driver_that_is_not_built_in_is_refused_and_not_replaced_by_another() -> None:
-    asked = AgentDefinition(name="a", runner="retained", cli="pi", retained=Retained(driver="structured"))
-    with pytest.raises(ConfigError, match="'structured' is not built in"):
-        check_agent(asked, None)
+@pytest.mark.parametrize(("driver", "kind"), [("pane", object), ("structured", StructuredTerminal)])
+def test_the_driver_is_chosen_per_agent(tmp_path: Path, driver: Any, kind: type) -> None:
+    definition = AgentDefinition(name="a", runner="retained", cli="claude", retained=Retained(driver=driver))
+    terminal = cast("Any", object())
+    around = Surroundings(
+        keepsakes=cast("Any", None),
+        terminal=terminal,
+        desk=cast("Any", None),
+        ids=SystemIds(),
+        folder=tmp_path,
+    )
+    check_agent(definition, None)
+    runner = make_retained_runner(definition, Settings(), SystemClock(), around)
+    assert type(runner.terminal) is kind
+    assert runner.adapter.NAME == "claude-code"

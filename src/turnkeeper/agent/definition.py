@@ -86,7 +86,7 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timing: dict[str, float] = msgspec.field(default_factory=dict)
     """Waits of this agent that differ from the settings and defaults, by their names (`stop_seconds = 20`)."""
     driver: Literal["pane", "structured"] = "pane"
-    """Type into a terminal, or speak the CLI's own protocol."""
+    """pane: type into a terminal that outlives the server. structured: speak the CLI's own protocol over pipes."""
 
 
 class AgentDefinition(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from turnkeeper.app.reconciling import Reconciliation, reconcile_conversation
 from turnkeeper.conversation.events import Draft, Noticed
 from turnkeeper.conversation.rights import ANYWHERE, Right, authorise
-from turnkeeper.conversation.turns import Conversation, Principal
+from turnkeeper.conversation.turns import Conversation, Principal, TurnState
 from turnkeeper.dispatch import Dispatcher
 from turnkeeper.errors import ApprovalDecided, BadInput, NotFound
 from turnkeeper.lane import inputs
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.store import Store
-from turnkeeper.retained.runner import RetainedRunner
+from turnkeeper.retained.runner import RetainedRunner, menu_approval
 from turnkeeper.terminal.pane import Frame
 from turnkeeper.transcript.place import Roots
 
@@ -185,16 +185,23 @@ class Terminals:
         return list(await runner.attach_command(conversation_id))
 
     async def menus(self, principal: Principal) -> list[dict[str, Any]]:
-        """Menus of idle CLIs that wait for a decision of this person's."""
+        """Menus of idle CLIs that wait for a decision of this person's. One that a parked turn asks about is its question."""
         found: list[dict[str, Any]] = []
-        for runner in self._runners():
-            for asked in runner.menus():
-                conversation = await self._keeper.store.conversation(asked["conversation_id"])
-                if conversation is None or conversation.deleted_at is not None:
-                    continue
-                if (asked["who"] or conversation.owner) == principal.user_id:
-                    at = {"turn_id": None, "title": conversation.title, "agent": conversation.agent}
-                    found.append({"kind": "approval", **asked, **at})
+        asking = [(runner, asked) for runner in self._runners() for asked in runner.menus()]
+        held: set[str] = set()
+        if asking:
+            for turn in await self._keeper.store.turns_in([TurnState.PARKED]):
+                for one in (turn.needs or {}).get("approvals", ()):
+                    mark = one["arguments"].get("menu") if isinstance(one.get("arguments"), dict) else None
+                    if isinstance(mark, str):
+                        held.add(menu_approval(turn.conversation_id, mark))
+        for _, asked in asking:
+            conversation = await self._keeper.store.conversation(asked["conversation_id"])
+            if asked["approval_id"] in held or conversation is None or conversation.deleted_at is not None:
+                continue
+            if (asked["who"] or conversation.owner) == principal.user_id:
+                at = {"turn_id": None, "title": conversation.title, "agent": conversation.agent}
+                found.append({"kind": "approval", **asked, **at})
         return found
 
     async def decide_menu(self, principal: Principal, approval_id: str, decision: str) -> dict[str, Any]:

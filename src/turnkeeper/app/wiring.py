@@ -106,10 +106,6 @@ def check_agent(definition: AgentDefinition, path: Path | None) -> None:
     if definition.runner == "retained":
         adapter_named(definition.cli or "")
         timing_of(definition, Settings())
-        if definition.retained.driver != "pane":
-            raise ConfigError(
-                why=f"agent {definition.name}: driver = {definition.retained.driver!r} is not built in yet; leave it out"
-            )
         return
     load_agent_tools(definition, path=path)
 
@@ -178,6 +174,7 @@ def make_retained_runner(
         idle_seconds=kept.idle_seconds,
         approval_seconds=definition.policies.approval_seconds or settings.approval_seconds,
         approver=definition.policies.approver,
+        structured=kept.driver == "structured",
         timing=timing_of(definition, settings),
     )
     return RetainedRunner(

@@ -47,6 +47,8 @@ class RetainedConfig(msgspec.Struct, frozen=True, kw_only=True):
     approver: str | None = None
     grace_seconds: float = 5.0
     """How long a CLI that is ended may take before it is killed."""
+    structured: bool = False
+    """Driven in the CLI's own protocol over pipes, instead of in a terminal."""
     columns: int = 200
     rows: int = 50
     timing: Timing = Timing()
@@ -68,6 +70,7 @@ class RetainedConfig(msgspec.Struct, frozen=True, kw_only=True):
             dict(self.mcp),
             dict(self.env),
             list(self.env_pass),
+            *(["structured"] if self.structured else []),
         )
 
     @property

@@ -28,8 +28,8 @@ from turnkeeper.conversation.events import (
 from turnkeeper.conversation.ids import approval_id
 from turnkeeper.conversation.messages import INTERRUPTED, NOTICE, USER, Message
 from turnkeeper.conversation.parts import Text
-from turnkeeper.conversation.turns import Failure, ReceiptState
-from turnkeeper.errors import PaneDead, PaneGone, TerminalTrouble
+from turnkeeper.conversation.turns import Failure, ReceiptState, Turn
+from turnkeeper.errors import NotTaken, PaneDead, PaneGone, TerminalTrouble
 from turnkeeper.failpoint import failpoint
 from turnkeeper.port.runner import Answered, FailedWith, Needs, Outcome, Rider, Stopped, TurnPort
 from turnkeeper.retained.journal import Past, Scribe, past_of, words
@@ -40,13 +40,20 @@ from turnkeeper.retained.machine import inputs as i
 from turnkeeper.retained.machine.state import HandPhase, TurnPhase, look_at
 from turnkeeper.retained.session import CannotOpenPane, Desk, Session
 from turnkeeper.retained.signs import Menu, Sign, SignKind
+from turnkeeper.retained.structured.pane import given_id
 
 READ_FAST_SECONDS = 0.05
 READ_SECONDS = 0.25
 """How often the transcript is asked while something is on its way, and while a response runs."""
+HEARD_SECONDS = 0.01
+"""So soon after the last look one is worth while at a CLI that has said something since."""
+PARKING_SECONDS = 30.0
+"""So long a menu that a turn has asked about is no question of its own, until the store says that the turn is parked."""
 CLEAR_ROUNDS = 12
 """So often the keys for clearing are pressed before the composer is looked at again."""
 NEW_SESSION_COMMANDS = ("/clear", "/new")
+STRUCTURED_SETTLE_SECONDS = 0.3
+"""An answer of a CLI that says itself that it is idle is over after this, where its transcript writes no end."""
 
 
 class Run:
@@ -124,8 +131,13 @@ class Run:
             key=session.adapter.normalise(self.text),
             own=True,
             command=command,
+            given_id=self._given(offer.turn),
         )
         timing = replace(session.config.timing, enter_delay_seconds=self._enter_delay())
+        if session.config.structured:
+            # Its own word that it is idle needs no second look.
+            settle = min(timing.idle_settle_seconds, STRUCTURED_SETTLE_SECONDS)
+            timing = replace(timing, ready_looks=1, idle_settle_seconds=settle)
         self.state = begin(
             item,
             self._past.known,
@@ -137,7 +149,13 @@ class Run:
         session.keep.turn_id = offer.turn.turn_id
         session.handed.pop(offer.turn.turn_id, None)
 
+    def _given(self, turn: Turn) -> str:
+        """The id under which a turn's text is given to a CLI that is driven in its own protocol."""
+        return given_id(turn.turn_id, turn.attempt) if self.session.config.structured else ""
+
     def _enter_delay(self) -> float:
+        if self.session.config.structured:
+            return 0.0
         return max(self.session.config.timing.enter_delay_seconds, self.session.adapter.ENTER_DELAY_SECONDS)
 
     def _leave(self) -> None:
@@ -171,14 +189,17 @@ class Run:
         if wake is not None:
             times.append(wake)
         seconds = max(0.005, min(times) - now)
-        sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
-        waiting: set[asyncio.Future[Any]] = {sleeping}
+        ours: list[asyncio.Future[Any]] = [asyncio.ensure_future(self.clock.sleep(seconds))]
+        if self.session.structured is not None and not self.session.structured.woken.is_set():
+            ours.append(asyncio.ensure_future(self.session.structured.woken.wait()))
+        waiting: set[asyncio.Future[Any]] = set(ours)
         if not self._stop_told:
             waiting.add(stop)
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            sleeping.cancel()
+            for one in ours:
+                one.cancel()
 
     def _is_fast(self) -> bool:
         hand = self.state.hand
@@ -187,6 +208,10 @@ class Run:
         )
 
     def _looked_next(self) -> float:
+        if self.session.structured is not None and not self.state.misses:
+            # It costs nothing to look at what it said.
+            told = self.session.structured.woken.is_set()
+            return self._looked + (HEARD_SECONDS if told else READ_FAST_SECONDS)
         return look_at(self.state, self._looked, self.clock.now())
 
     async def _once(self, stop: asyncio.Future[str]) -> None:
@@ -246,6 +271,7 @@ class Run:
                 last_work_at=session.keep.last_work_at,
                 text=text,
                 key=key,
+                unwritten=await session.unwritten(),
             )
         )
         await self._read()
@@ -259,6 +285,7 @@ class Run:
     async def _gone(self) -> None:
         """The process that answered has ended while nobody looked: read what it wrote, then say so."""
         look = None
+        await self.session.end_leftovers()
         with contextlib.suppress(TerminalTrouble):
             look, _ = await self.session.observe()
         sentence = "it has ended" if look is None else await self.session.sentence_of(look)
@@ -281,8 +308,8 @@ class Run:
                 await session.save(settled=settled)
 
     async def _harvest(self) -> None:
-        """Find the session of a CLI that chose its id, once our text may be in it."""
-        if self.state.own.enters == 0:
+        """Find the session of a CLI that chose its id, once our text may be in it, or it says it itself."""
+        if self.state.own.enters == 0 and self.session.structured is None:
             return
         found = await self.session.harvest(self.state.own.key)
         if isinstance(found, str):
@@ -351,7 +378,12 @@ class Run:
         """A rider as the machine sees it; one that this pane holds already is not handed over again."""
         adapter = self.session.adapter
         text = adapter.paste_text(words(rider.submission.request.parts))
-        item = Item(turn_id=rider.turn.turn_id, text=text, key=adapter.normalise(text))
+        item = Item(
+            turn_id=rider.turn.turn_id,
+            text=text,
+            key=adapter.normalise(text),
+            given_id=self._given(rider.turn),
+        )
         receipt = rider.turn.receipt
         evidence = receipt.evidence or {}
         if receipt.state is ReceiptState.ACCEPTED and evidence.get("pane") == self.session.keep.mark:
@@ -369,18 +401,15 @@ class Run:
             case e.Paste():
                 await self._paste(effect)
             case e.Enter():
-                await self.session.press("Enter")
-                self._entered_at = self.clock.now()
-                failpoint("retained.after_enter")
-                await self.tell(i.Pressed())
+                await self._enter(effect.turn_id)
             case e.Clear():
-                await self.session.press(*self.session.adapter.CLEAR_KEYS * CLEAR_ROUNDS)
+                await self.session.clear(CLEAR_ROUNDS)
                 await self.tell(i.Pressed())
             case e.Recall():
-                await self.session.press(*self.session.adapter.RECALL_KEYS)
+                await self.session.recall()
                 await self.tell(i.Pressed())
             case e.Interrupt():
-                await self.session.press(*self.session.adapter.INTERRUPT_KEYS)
+                await self.session.interrupt()
             case e.Choose():
                 await self.session.choose(effect.menu, effect.option)
             case e.Open():
@@ -469,6 +498,20 @@ class Run:
         failpoint("retained.after_paste")
         await self.tell(i.Pasted(removed=pasted.removed))
 
+    async def _enter(self, turn_id: str) -> None:
+        item = self.state.item(turn_id)
+        try:
+            took = await self.session.submit(item.given_id, command=item.command)
+        except PaneDead as gone:
+            await self.tell(i.PasteFailed(sentence=gone.sentence, dead=True))
+            return
+        except (NotTaken, TerminalTrouble) as refused:
+            await self.tell(i.PasteFailed(sentence=refused.sentence))
+            return
+        self._entered_at = self.clock.now()
+        failpoint("retained.after_enter")
+        await self.tell(i.Pressed(took=took))
+
     async def _hand_over(self, effect: e.HandOver) -> None:
         rider = self._riders.get(effect.turn_id)
         if rider is None:
@@ -540,6 +583,7 @@ class Run:
         """A menu of the CLI as a question to a person; the lane is held, for the CLI can do nothing else."""
         menu, config = self._asked, self.session.config
         assert menu is not None
+        self.session.parked_on = (menu.mark, self.clock.now() + PARKING_SECONDS)
         asked = approval_id(self._turn_id, self._past.rounds, self._past.approvals)
         call_id = f"menu:{asked}"
         arguments = {

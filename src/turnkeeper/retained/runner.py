@@ -40,6 +40,8 @@ from turnkeeper.retained.machine.hand import BLOCKS_THAT_ASK
 from turnkeeper.retained.run import Run, settle_foreign
 from turnkeeper.retained.session import Desk, Session
 from turnkeeper.retained.signs import Menu, SignKind
+from turnkeeper.retained.structured import structured_adapter
+from turnkeeper.retained.structured.pane import NO_TERMINAL, StructuredTerminal
 from turnkeeper.terminal import processes
 from turnkeeper.terminal.pane import Frame, Terminal
 
@@ -52,9 +54,9 @@ MENU_APPROVAL = "ap_menu_"
 TRUSTED_PRODUCERS = frozenset({"api", "page", "cli", "chat"})
 
 
-def menu_approval(conversation_id: str, menu: Menu) -> str:
-    """The name of the question that a menu between turns is: the same while the same menu stands."""
-    digest = hashlib.sha256(f"{conversation_id}\n{menu.mark}".encode()).hexdigest()[:24]
+def menu_approval(conversation_id: str, mark: str) -> str:
+    """The name of the question that a menu (its mark) between turns is: the same while the same menu stands."""
+    digest = hashlib.sha256(f"{conversation_id}\n{mark}".encode()).hexdigest()[:24]
     return f"{MENU_APPROVAL}{digest}"
 
 
@@ -75,6 +77,9 @@ class RetainedRunner:
         self.config = config
         self.adapter: Adapter = adapter_named(config.cli)
         self.terminal = terminal
+        if config.structured:
+            self.adapter, dialect = structured_adapter(config.cli)
+            self.terminal = StructuredTerminal(dialect)
         self.desk = desk
         self._keepsakes = keepsakes
         self._clock = clock
@@ -96,6 +101,7 @@ class RetainedRunner:
         session = await self.session(offer.conversation.conversation_id)
         async with session.lock:
             session.running = offer.turn.turn_id
+            session.parked_on = ("", 0.0)
             await self._know(session.conversation_id)
             try:
                 outcome = await Run(session, turn, self.desk).carry_out()
@@ -230,6 +236,7 @@ class RetainedRunner:
             "conversation_id": session.conversation_id,
             "agent": self.config.agent,
             "cli": self.adapter.NAME,
+            "driver": "structured" if self.config.structured else "pane",
             "state": state,
             "blocked_by": None
             if block is None
@@ -288,7 +295,7 @@ class RetainedRunner:
             if menu is not None:
                 found.append(
                     {
-                        "approval_id": menu_approval(session.conversation_id, menu),
+                        "approval_id": menu_approval(session.conversation_id, menu.mark),
                         "conversation_id": session.conversation_id,
                         "call_id": None,
                         "name": f"{self.adapter.NAME}: {menu.title}",
@@ -303,20 +310,21 @@ class RetainedRunner:
                 )
         return found
 
-    @staticmethod
-    def _asking(session: Session) -> Menu | None:
+    def _asking(self, session: Session) -> Menu | None:
         block = None if session.reading is None or session.running is not None else session.reading.block
-        return (
-            None
-            if block is None or block.kind not in BLOCKS_THAT_ASK or block.auto is not None
-            else block.menu
-        )
+        if block is None or block.kind not in BLOCKS_THAT_ASK or block.auto is not None:
+            return None
+        mark, until = session.parked_on
+        if block.menu is not None and block.menu.mark == mark and self._clock.now() < until:
+            # A turn has just asked about it; its parking is being stored.
+            return None
+        return block.menu
 
     async def decide_menu(self, conversation_id: str, approval_id: str, decision: str) -> bool:
         """Type a decision into the menu that was asked about, if that same menu still stands; whether it did."""
         session = await self.session(conversation_id)
         menu = self._asking(session)
-        if menu is None or menu_approval(conversation_id, menu) != approval_id:
+        if menu is None or menu_approval(conversation_id, menu.mark) != approval_id:
             return False
         assert session.reading is not None
         assert session.reading.block is not None
@@ -328,6 +336,8 @@ class RetainedRunner:
 
     async def take_over(self, conversation_id: str, who: str | None, *, force: bool = False) -> None:
         """Give the keyboard to one person (None: back to the queue). Raises Conflict if another has it."""
+        if self.config.structured:
+            raise NotPossible(why=NO_TERMINAL)
         session = await self.session(conversation_id)
         if who is not None and session.owner not in (None, who) and not force:
             raise Conflict(f"{session.owner} has taken this terminal over.")
@@ -345,8 +355,7 @@ class RetainedRunner:
         _, reading = await session.observe()
         if reading is None or not reading.busy:
             return False
-        assert session.pane is not None
-        await session.pane.press(*self.adapter.INTERRUPT_KEYS)
+        await session.interrupt()
         return True
 
     async def restart(self, conversation_id: str) -> None:
@@ -436,7 +445,10 @@ class RetainedRunner:
     async def _tell_menu(self, session: Session) -> None:
         """Say once that a menu waits for a decision, though no turn runs."""
         menu = self._asking(session)
-        asked = "" if menu is None else menu_approval(session.conversation_id, menu)
+        asked = "" if menu is None else menu_approval(session.conversation_id, menu.mark)
+        if menu is not None and menu.mark == session.parked_on[0]:
+            # The turn that waits for its answer has told of it.
+            return
         if menu is not None and asked != session.menu_told and self.desk is not None:
             options = " / ".join(menu.options)
             notice = Noticed(

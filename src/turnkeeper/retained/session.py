@@ -31,6 +31,7 @@ from turnkeeper.retained.machine.matching import squash
 from turnkeeper.retained.notice import continuity, inline_instructions
 from turnkeeper.retained.resets import moment
 from turnkeeper.retained.signs import Menu, Reading, Sign, SignKind
+from turnkeeper.retained.structured.pane import StructuredPane
 from turnkeeper.retained.tape import Tape
 from turnkeeper.terminal import processes
 from turnkeeper.terminal.pane import Launch, Look, Pane, Terminal
@@ -132,6 +133,8 @@ class Session:
         """The tape may have missed something: the whole record is merged when nothing runs."""
         self.menu_told = ""
         """The menu between turns that was told of."""
+        self.parked_on = ("", 0.0)
+        """The mark of the menu that a parked turn asked about, and until when its parking may not be stored yet."""
         self._keepsakes = keepsakes
         self._saved = b""
         env = environment(config, adapter)
@@ -176,6 +179,11 @@ class Session:
         if self.pane is None and self.keep.pane is not None:
             self.pane = await self.terminal.find(self.keep.pane)
         return self.pane
+
+    @property
+    def structured(self) -> StructuredPane | None:
+        """The pane, if the CLI is driven in its own protocol."""
+        return self.pane if isinstance(self.pane, StructuredPane) else None
 
     async def alive(self) -> bool:
         """Whether the CLI's process runs. Raises TerminalTrouble."""
@@ -322,6 +330,8 @@ class Session:
         except TerminalError as refused:
             raise CannotOpenPane(_failure("terminal", refused.sentence)) from refused
         keep.pane = self.pane.identity
+        if self.structured is not None:
+            await self.structured.begin(plan)
         keep.launches += 1
         keep.launched_at = now
         keep.past = []
@@ -329,7 +339,7 @@ class Session:
         keep.cli = adapter.NAME
         self.handed.clear()
         self.reading = self.look = None
-        if resume and self.tape.path is not None and self.tape.cursor is None:
+        if resume and keep.spoken and self.tape.path is not None and self.tape.cursor is None:
             self._skip_to_end()
 
     def _write_files(self, files: dict[str, str]) -> None:
@@ -359,6 +369,18 @@ class Session:
             keep.transcript = str(found)
         return found is None
 
+    async def unwritten(self) -> bool:
+        """Whether the native session is new and its transcript is not there, though it could be."""
+        keep = self.keep
+        if keep.spoken or (self.tape.path is not None and self.tape.path.exists()):
+            return False
+        return keep.native_id is None or await self._missing()
+
+    async def end_leftovers(self) -> None:
+        """End what is left of a CLI whose terminal or server is gone: it may still write to the session."""
+        if self.pane is None and self.keep.pane is not None:
+            await self.terminal.reap(self.keep.pane, self.config.grace_seconds)
+
     async def _last_words(self, pane: Pane) -> str:
         try:
             lines = [
@@ -372,6 +394,8 @@ class Session:
     async def sentence_of(self, look: Look) -> str:
         """How the program ended, with its last words."""
         pane = self.pane
+        if pane is None and self.config.structured:
+            return "its process ended with the server that had started it"
         words = "" if pane is None or look.state == "gone" else await self._last_words(pane)
         return f"{look.sentence} (last words: {words})" if words else look.sentence
 
@@ -426,7 +450,9 @@ class Session:
             return self.look, None
         look = await pane.look()
         reading: Reading | None = None
-        if look.alive:
+        if look.alive and isinstance(pane, StructuredPane):
+            reading = pane.reading()
+        elif look.alive:
             try:
                 screen = await pane.screen()
             except PaneGone:
@@ -453,11 +479,42 @@ class Session:
             if pane is not None:
                 await pane.press(*keys)
 
+    async def submit(self, given: str, *, command: bool) -> str:
+        """Have the CLI take what was pasted; by which word it said so, "" if only its transcript can tell.
+
+        Raises NotTaken if it refused the text, PaneDead.
+        """
+        if self.structured is not None:
+            return await self.structured.submit(given, command=command)
+        await self.press("Enter")
+        return ""
+
+    async def clear(self, rounds: int) -> None:
+        """Empty the composer."""
+        if self.structured is not None:
+            self.structured.discard()
+        else:
+            await self.press(*self.adapter.CLEAR_KEYS * rounds)
+
+    async def recall(self) -> None:
+        """Have the CLI put what it queued back into its composer."""
+        if self.structured is None:
+            await self.press(*self.adapter.RECALL_KEYS)
+
+    async def interrupt(self) -> None:
+        """Stop what the CLI does, by its own way."""
+        if self.structured is not None:
+            await self.structured.interrupt()
+        else:
+            await self.press(*self.adapter.INTERRUPT_KEYS)
+
     async def choose(self, menu: Menu, option: int) -> bool:
         """Move the cursor step by step, looking each time, and confirm only on the option that was meant.
 
         False if another menu, or none, stands there now: then no key was pressed at it.
         """
+        if self.structured is not None:
+            return await self.structured.choose(menu, option)
         for _ in range(MENU_STEPS_MAX):
             try:
                 _, reading = await self.observe()
@@ -506,6 +563,9 @@ class Session:
             last = max((n for n, sign in enumerate(fresh) if sign.native_id in known), default=-1)
             fresh = fresh[last + 1 :]
         found = [sign for sign in fresh if sign.kind not in JOURNALED or sign.native_id not in known]
+        if self.structured is not None:
+            back = self.structured.signs()
+            found += [msgspec.structs.replace(sign, text=self.adapter.normalise(sign.text)) for sign in back]
         if self.pending:
             found = [*self.pending, *found]
             self.pending = []
@@ -537,6 +597,11 @@ class Session:
         Returns what to journal, or a sentence if two could be ours, or None while there is none.
         """
         keep = self.keep
+        if self.structured is not None:
+            if not self.structured.native_id:
+                return None
+            path = Path(self.structured.path) if self.structured.path else None
+            return await self._bind(self.structured.native_id, path)
         found = self.adapter.sessions_since(self.where, self.config.cwd, keep.launched_at - 1.0)
         candidates = [one for one in found if one.native_id not in keep.chain]
         if not candidates:
@@ -551,15 +616,18 @@ class Session:
                 return None
             names = ", ".join(one.native_id for one in proven)
             return f"Several new sessions could belong to this pane ({names}); it stays unbound."
-        chosen = proven[0]
-        keep.native_id = chosen.native_id
-        keep.chain.append(chosen.native_id)
-        keep.transcript = str(chosen.path)
-        self.tape = Tape(self.adapter, chosen.path)
+        return await self._bind(proven[0].native_id, proven[0].path)
+
+    async def _bind(self, native_id: str, path: Path | None) -> SessionBound:
+        keep = self.keep
+        keep.native_id = native_id
+        keep.chain.append(native_id)
+        keep.transcript = None if path is None else str(path)
+        self.tape = Tape(self.adapter, path)
         await self.save()
         return SessionBound(
             cli=self.adapter.NAME,
-            native_id=chosen.native_id,
+            native_id=native_id,
             why="new",
             sentence="The CLI's own session was found.",
         )

@@ -78,6 +78,8 @@ class Sign(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     offset: int = -1
     via: str = ""
     """How a text was taken: user | dequeued | absorbed | steered."""
+    given_id: str = ""
+    """The id under which a text was given to the CLI, where it writes that down."""
 
 
 class Menu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -7,12 +7,16 @@ dead, and *we could not find out* (TerminalTrouble): an error of the terminal is
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
+from turnkeeper.errors import CannotStart
 from turnkeeper.terminal.screen import Screen
 
 COLUMNS_DEFAULT: Final = 200
@@ -220,6 +224,23 @@ def clean(text: str) -> tuple[str, tuple[str, ...]]:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     text = CONTROL.sub(control, PASTE_ENDS.sub(paste_end, text))
     return text, tuple(f"{name} x{count}" for name, count in removed.items())
+
+
+def program_of(launch: Launch) -> str:
+    """The program that `launch` means, as a path. Raises CannotStart: no command, no such program, no such folder."""
+    if not launch.argv:
+        raise CannotStart(why="there is no command")
+    folder = Path(launch.cwd)
+    if not folder.exists():
+        raise CannotStart(why=f"the folder {launch.cwd} does not exist")
+    if not folder.is_dir():
+        raise CannotStart(why=f"{launch.cwd} is not a folder")
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise CannotStart(why=f"the folder {launch.cwd} may not be entered")
+    program = shutil.which(launch.argv[0], path=launch.env.get("PATH", os.defpath))
+    if program is None:
+        raise CannotStart(why=f"there is no program called {launch.argv[0]!r} in PATH")
+    return program
 
 
 def keys_allowed(keys: Sequence[str]) -> bool:

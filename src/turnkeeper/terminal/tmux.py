@@ -41,6 +41,7 @@ from turnkeeper.terminal.pane import (
     Pasted,
     clean,
     keys_allowed,
+    program_of,
 )
 from turnkeeper.terminal.screen import Screen, read_screen
 
@@ -454,12 +455,7 @@ class Tmux:
     async def open(self, name: str, launch: Launch) -> TmuxPane:
         """Start a program at the place `name`."""
         await self._check()
-        if not launch.argv:
-            raise CannotStart(why="there is no command")
-        _check_cwd(launch.cwd)
-        program = shutil.which(launch.argv[0], path=launch.env.get("PATH", os.defpath))
-        if program is None:
-            raise CannotStart(why=f"there is no program called {launch.argv[0]!r} in PATH")
+        program = program_of(launch)
         server = self._server(self._socket(name))
         await server.start(self._folder, launch.columns, launch.rows)
         env = {**launch.env, processes.MARK_VARIABLE: launch.mark}
@@ -643,16 +639,6 @@ def make_private(folder: Path) -> None:
     if found.st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to somebody else")
     folder.chmod(0o700)
-
-
-def _check_cwd(cwd: str) -> None:
-    path = Path(cwd)
-    if not path.exists():
-        raise CannotStart(why=f"the folder {cwd} does not exist")
-    if not path.is_dir():
-        raise CannotStart(why=f"{cwd} is not a folder")
-    if not os.access(path, os.R_OK | os.X_OK):
-        raise CannotStart(why=f"the folder {cwd} may not be entered")
 
 
 def _mine_or_stale(owner: str, mark: str) -> bool:

@@ -134,7 +134,16 @@ def _user(row: Row, message: dict[str, Any], offset: int) -> list[Sign]:
     if not human and (row.origin is not None or INJECTED.match(text) or not text.strip()):
         return []
     via = "dequeued" if row.prompt_source == "queued" else "user"
-    return [Sign(kind=SignKind.TAKEN, text=normal(text), native_id=native_id, offset=offset, via=via)]
+    return [
+        Sign(
+            kind=SignKind.TAKEN,
+            text=normal(text),
+            native_id=native_id,
+            offset=offset,
+            via=via,
+            given_id=native_id,
+        )
+    ]
 
 
 def _assistant(row: Row, message: dict[str, Any], offset: int) -> list[Sign]:
@@ -193,7 +202,16 @@ def _attachment(row: Row, attachment: dict[str, Any], offset: int) -> list[Sign]
     if not human or text.lstrip().startswith("<task-notification>"):
         return []
     native_id = str(attachment.get("source_uuid") or row.uuid or "")
-    return [Sign(kind=SignKind.TAKEN, text=normal(text), native_id=native_id, offset=offset, via="absorbed")]
+    return [
+        Sign(
+            kind=SignKind.TAKEN,
+            text=normal(text),
+            native_id=native_id,
+            offset=offset,
+            via="absorbed",
+            given_id=native_id,
+        )
+    ]
 
 
 def _system(row: Row, offset: int) -> list[Sign]:

@@ -144,7 +144,12 @@ def _item(item: dict[str, Any], offset: int, memory: Memory) -> list[Sign]:
     native_id = str(item.get("id", ""))
     if kind == "UserMessage":
         text = normal(_words(item.get("content")))
-        return [Sign(kind=SignKind.TAKEN, text=text, native_id=native_id, offset=offset, via="user")]
+        given = str(item.get("client_id") or "")
+        return [
+            Sign(
+                kind=SignKind.TAKEN, text=text, native_id=native_id, offset=offset, via="user", given_id=given
+            )
+        ]
     if kind == "AgentMessage":
         memory.said = True
         return [

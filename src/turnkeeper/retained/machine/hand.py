@@ -8,6 +8,8 @@ once per turn. Keys never go anywhere that was not read first.
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from turnkeeper.retained.machine import effects as e
@@ -122,8 +124,14 @@ def look(state: State, told: i.Seen, now: float, effects: Effects) -> State:
     }
     effects.append(e.Note(step="paste", turn_id=item.turn_id, facts=facts))
     effects.append(e.Paste(turn_id=item.turn_id, text=item.text))
-    state = state.with_item(replace(item, pastes=item.pastes + 1))
+    pastes = item.pastes + 1
+    state = state.with_item(replace(item, pastes=pastes, given_id=nth(item.given_id, pastes)))
     return _with(state, replace(hand, phase=HandPhase.PASTING, since=now, looks=0))
+
+
+def nth(given_id: str, number: int) -> str:
+    """The id of the `number`th giving: a CLI drops a text whose id it has had before, even one that it gave back."""
+    return f"{given_id[:-2]}{number % 256:02x}" if given_id else ""
 
 
 def _clear(state: State, hand: Hand, item: Item, now: float, effects: Effects) -> State:
@@ -185,7 +193,7 @@ def paste_failed(state: State, told: i.PasteFailed, now: float, effects: Effects
     if not told.dead and hand.tries + 1 >= state.timing.paste_tries_max:
         if not item.own:
             return _give_up(state, item)
-        sentence = f"The message could not be pasted: {told.sentence}"
+        sentence = f"The message could not be handed over: {told.sentence}"
         return fail(state, failure("pane", sentence, retryable=True), now, effects)
     later = now + state.timing.paste_retry_seconds
     return _with(
@@ -227,8 +235,28 @@ def press_enter(state: State, told: i.Seen, now: float, effects: Effects) -> Sta
 def entered(state: State, told: i.Pressed, now: float, effects: Effects) -> State:
     """Enter was pressed: from now on the transcript is asked."""
     hand, item = _hand(state)
-    state = state.with_item(replace(item, enters=item.enters + 1, entered_at=now))
-    return _with(state, replace(hand, phase=HandPhase.ASKING, since=now, enter_at=None, blocked=False))
+    item = replace(item, enters=item.enters + 1, entered_at=now)
+    hand = replace(hand, phase=HandPhase.ASKING, since=now, enter_at=None, blocked=False, worked=False)
+    state = _with(state.with_item(item), hand)
+    if not told.took:
+        return state
+    evidence = {"via": told.took, "given": item.given_id}
+    return _accepted(state, item, evidence, effects)
+
+
+def _accepted(state: State, item: Item, evidence: dict[str, Any], effects: Effects) -> State:
+    """The CLI has the text: by its composer's word, or by its own."""
+    if item.accepted:
+        return state
+    state = state.with_item(replace(item, accepted=True))
+    if not item.own:
+        effects.append(e.HandOver(turn_id=item.turn_id, evidence=evidence))
+        return replace(state, hand=None)
+    effects.append(e.Receipt(state="accepted", evidence=evidence))
+    if item.command:
+        # Most commands leave no record: that the CLI took it is all there will be.
+        return replace(state, phase=TurnPhase.WORKING, hand=None, idle_since=None)
+    return state
 
 
 # --- asking
@@ -239,7 +267,8 @@ def ask_screen(state: State, told: i.Seen, now: float, effects: Effects) -> Stat
     hand, item = _hand(state)
     reading = told.reading
     assert item.entered_at is not None
-    hand = replace(hand, blocked=reading.block is not None, busy=bool(reading.busy))
+    busy = bool(reading.busy)
+    hand = replace(hand, blocked=reading.block is not None, busy=busy, worked=hand.worked or busy)
     state = _with(state, hand)
     if reading.block is not None:
         return state
@@ -261,17 +290,9 @@ def ask_screen(state: State, told: i.Seen, now: float, effects: Effects) -> Stat
                 replace(hand, phase=HandPhase.CLEARING, since=now, tries=tries, not_before=later, looks=0),
             )
         return state
-    if reading.composer is Composer.EMPTY and not item.accepted:
-        state = state.with_item(replace(item, accepted=True))
+    if reading.composer is Composer.EMPTY and not item.given_id:
         evidence = {"via": "composer", "pastes": item.pastes, "enters": item.enters}
-        if item.own:
-            effects.append(e.Receipt(state="accepted", evidence=evidence))
-            if item.command:
-                # Most commands leave no record: that it left the composer is all there will be.
-                return replace(state, phase=TurnPhase.WORKING, hand=None, idle_since=None)
-        else:
-            effects.append(e.HandOver(turn_id=item.turn_id, evidence=evidence))
-            return replace(state, hand=None)
+        return _accepted(state, item, evidence, effects)
     return state
 
 
@@ -292,16 +313,20 @@ def ask_time(state: State, told: i.Tick, now: float, effects: Effects) -> State:
     if hand.blocked or hand.busy:
         # What stands in front of it, or the CLI's own work, has a wait of its own.
         return state
-    if item.accepted and not state.readable:
+    silent = state.readable or (state.unwritten and not hand.worked)
+    if item.accepted and not silent:
         return _no_record(state, item, now, effects) if since >= timing.unsubmitted_seconds else state
-    if item.queued:
+    if item.queued and not item.given_id:
         return _recall(state, hand, item, now, effects) if since >= timing.unsubmitted_seconds else state
     if since >= timing.unsubmitted_seconds:
-        return _not_submitted(state, item, now, effects)
+        given = item.given_id and item.accepted
+        unread = item.accepted and not state.readable
+        return (_no_record if given or unread else _not_submitted)(state, item, now, effects)
+    # What was given in the CLI's own protocol is never given again: there is no composer to take it back from.
     again = (
         since >= timing.transcript_ask_seconds
-        and state.readable
-        and not (item.redone or item.command or item.shadowed or state.unfinished)
+        and silent
+        and not (item.given_id or item.redone or item.command or item.shadowed or state.unfinished)
     )
     if not again:
         return state
@@ -326,11 +351,11 @@ def _recall(state: State, hand: Hand, item: Item, now: float, effects: Effects) 
 def _no_record(state: State, item: Item, now: float, effects: Effects) -> State:
     """The CLI took it and is idle, and there is no transcript that could say what became of it."""
     seconds = state.timing.unsubmitted_seconds
-    evidence = {"via": "composer", "silent_seconds": seconds}
+    evidence = {"via": "given" if item.given_id else "composer", "silent_seconds": seconds}
     effects.append(e.Receipt(state="uncertain", evidence=evidence))
     sentence = (
-        f"The CLI took this message, but no transcript of it could be read within {seconds:g} s; whether it was "
-        "answered is not known. Look before you repeat it."
+        f"The CLI took this message, but no record of it could be read in a transcript within {seconds:g} s; whether "
+        "it was answered is not known. Look before you repeat it."
     )
     return fail(state, failure("uncertain", sentence, retryable=True, seconds=seconds), now, effects)
 

@@ -28,6 +28,8 @@ class Opened(Input, frozen=True, kw_only=True):
     text: str | None = None
     """What is to be pasted, if that is more than the submission's words (a continuity notice, instructions)."""
     key: str | None = None
+    unwritten: bool = False
+    """The native session has taken nothing yet, and has no transcript."""
 
 
 class CannotOpen(Input, frozen=True, kw_only=True):
@@ -74,14 +76,16 @@ class Pasted(Input, frozen=True, kw_only=True):
 
 
 class PasteFailed(Input, frozen=True, kw_only=True):
-    """Nothing was pasted. `dead`: because the program has ended."""
+    """Nothing was pasted, or the CLI said that it does not take it. `dead`: because the program has ended."""
 
     sentence: str
     dead: bool = False
 
 
 class Pressed(Input, frozen=True, kw_only=True):
-    """The keys that were asked for have been pressed."""
+    """The keys that were asked for have been pressed. `took`: by which word the CLI said that it has the text."""
+
+    took: str = ""
 
 
 class StopAsked(Input, frozen=True, kw_only=True):

@@ -22,11 +22,17 @@ def squash(text: str) -> str:
     return "".join(text.split())
 
 
-def proven(items: Sequence[Item], key: str) -> tuple[Item, ...]:
-    """The items that a record with this key proves: one that equals it, or several that it joins, in order."""
+def proven(items: Sequence[Item], key: str, given_id: str = "") -> tuple[Item, ...]:
+    """The items that a record with this key proves: one that equals it, or several that it joins, in order.
+
+    `given_id`: the id under which the text of the record was given; ours tells equal texts apart.
+    """
     waiting = [
         item for item in items if not item.confirmed and (item.enters > 0 or item.accepted or item.tried)
     ]
+    named = tuple(item for item in waiting if given_id and item.given_id == given_id)
+    if named and named[0].key == key:
+        return named
     for item in waiting:
         if item.key == key:
             return (item,)
@@ -42,7 +48,7 @@ def proven(items: Sequence[Item], key: str) -> tuple[Item, ...]:
                 return tuple(taken)
     # A CLI may change what nobody measured: blanks, or letters of another width or composition.
     looks = bare(key)
-    return tuple(item for item in waiting if bare(item.key) == looks)[:1]
+    return named or tuple(item for item in waiting if bare(item.key) == looks)[:1]
 
 
 def bare(text: str) -> str:

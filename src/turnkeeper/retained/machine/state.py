@@ -111,6 +111,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: bool = False
     lost: bool = False
     """Handing it over was given up."""
+    given_id: str = ""
+    """The id under which it is given to a CLI that is driven in its own protocol; such a text is given once."""
     shadowed: bool = False
     """Since its Enter the CLI took a text that is not this one: it may be this one in another form."""
 
@@ -134,6 +136,8 @@ class Hand(msgspec.Struct, frozen=True, kw_only=True):
     """While ASKING: something stood over the composer at the last look."""
     busy: bool = False
     """While ASKING: the CLI was busy at the last look."""
+    worked: bool = False
+    """While ASKING: the CLI was busy at some look."""
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +174,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """The CLI was launched for this turn."""
     readable: bool = False
     """Its transcript could be read."""
+    unwritten: bool = False
+    """Its native session is new and has no transcript yet: that there is none still says something."""
     misses: int = 0
     missed_at: float = 0.0
     relaunches: int = 0

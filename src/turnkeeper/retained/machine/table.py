@@ -68,6 +68,7 @@ HAND_TABLE: Final[dict[tuple[HandPhase, type[i.Input]], Move]] = {
     (PASTING, i.Tick): h.waiting_too_long,
     (ENTERING, i.Seen): h.press_enter,
     (ENTERING, i.Pressed): h.entered,
+    (ENTERING, i.PasteFailed): h.paste_failed,
     (ENTERING, i.Tick): h.stay,
     (ASKING, i.Seen): h.ask_screen,
     (ASKING, i.Tick): h.ask_time,

@@ -27,7 +27,9 @@ NOT_BUSY_SECONDS = 1.0
 def opened(state: State, told: i.Opened, now: float, effects: Effects) -> State:
     """The pane is there: go on where the journal says that this turn was."""
     known = state.known
-    state = replace(state, fresh=told.fresh, misses=0, idle_since=None, last_work=now)
+    state = replace(
+        state, fresh=told.fresh, misses=0, idle_since=None, last_work=now, unwritten=told.unwritten
+    )
     if told.text is not None and told.key is not None:
         state = state.with_item(replace(state.own, text=told.text, key=told.key))
     if state.own.confirmed:
@@ -128,7 +130,7 @@ def _flush(effects: Effects, written: list[Sign]) -> None:
 
 def _taken(state: State, sign: Sign, now: float, effects: Effects, written: list[Sign]) -> State:
     """A text reached the model: ours, a rider's, several joined, or somebody else's."""
-    items = proven(state.items, sign.text)
+    items = proven(state.items, sign.text, sign.given_id)
     if not items:
         _flush(effects, written)
         effects.append(e.Foreign(sign=sign))
@@ -176,13 +178,17 @@ def _queued(state: State, sign: Sign, now: float, effects: Effects) -> State:
 def _took_back(state: State, sign: Sign, now: float, effects: Effects) -> State:
     """A queued text is in the composer again: it was not delivered, and nothing was lost."""
     for item in state.items:
-        if item.queued and not item.confirmed and item.key == sign.text:
+        if sign.given_id:
+            back = item.accepted and item.given_id == sign.given_id
+        else:
+            back = item.queued and item.key == sign.text
+        if back and not item.confirmed:
             effects.append(e.Note(step="took_back", turn_id=item.turn_id, facts={}))
-            back = replace(item, queued=False, enters=0, entered_at=None, lost=not item.own)
-            state = state.with_item(back)
-            if back.own and state.phase in (TurnPhase.DELIVERING, TurnPhase.GATED):
+            kept = replace(item, queued=False, enters=0, entered_at=None, lost=not item.own)
+            state = state.with_item(kept)
+            if kept.own and state.phase in (TurnPhase.DELIVERING, TurnPhase.GATED):
                 state = replace(state, phase=TurnPhase.DELIVERING, gate_at=None)
-                return h.reach(state, back, now)
+                return h.reach(state, kept, now)
             return state
     return state
 

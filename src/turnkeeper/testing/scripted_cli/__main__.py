@@ -1,5 +1,8 @@
 """The scripted CLI as a program: `python -m turnkeeper.testing.scripted_cli DIALECT [the CLI's own arguments]`.
 
+With the arguments that ask the real one for its protocol (`--mode rpc`, `app-server`, `stream-json`) it speaks that over
+its pipes; else it draws on a terminal.
+
 Environment: TURNKEEPER_SCRIPTED_CLI (quirks as JSON), TURNKEEPER_SCRIPTED_LOG (what it did, JSON lines),
 TURNKEEPER_SCRIPTED_ORDERS (a file of JSON lines that a test appends to).
 """
@@ -15,6 +18,7 @@ import sys
 import termios
 import time
 import tty
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ import msgspec
 
 from turnkeeper.testing.scripted_cli.program import ScriptedCli, fit
 from turnkeeper.testing.scripted_cli.quirks import Quirks, decode
+from turnkeeper.testing.scripted_cli.structured import PROTOCOLS, speaks
 
 ORDERS_SECONDS = 0.05
 
@@ -55,19 +60,24 @@ def main() -> int:
         if log_file is not None:
             log_file.write(msgspec.json.encode({"at": time.time(), "pid": os.getpid(), **entry}) + b"\n")
 
+    def make(argv: list[str]) -> ScriptedCli:
+        return ScriptedCli(
+            sys.argv[1],
+            argv,
+            home=Path(env.get("HOME", "/")),
+            cwd=str(Path.cwd()),
+            env=env,
+            quirks=quirks,
+            clock=time.time,
+            log=log,
+            pid=os.getpid(),
+        )
+
     children = _children(quirks)
-    cli = ScriptedCli(
-        sys.argv[1],
-        sys.argv[2:],
-        home=Path(env.get("HOME", "/")),
-        cwd=str(Path.cwd()),
-        env=env,
-        quirks=quirks,
-        clock=time.time,
-        log=log,
-        pid=os.getpid(),
-    )
     orders = _Orders(env.get("TURNKEEPER_SCRIPTED_ORDERS"))
+    if speaks(sys.argv[1], sys.argv[2:]):
+        return _converse(make, orders, quirks)
+    cli = make(sys.argv[2:])
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
@@ -112,6 +122,39 @@ def main() -> int:
             if not quirks.wrapper:
                 child.terminate()
     return cli.exit_code
+
+
+def _converse(make: Callable[[list[str]], ScriptedCli], orders: _Orders, quirks: Quirks) -> int:
+    """Speak the dialect's protocol over stdin and stdout until the input ends; the exit code."""
+
+    def say(row: dict[str, Any]) -> None:
+        os.write(1, msgspec.json.encode(row) + b"\n")
+
+    client = PROTOCOLS[sys.argv[1]](sys.argv[2:], make, say)
+    for number, ignored in ((signal.SIGHUP, quirks.ignores_sighup), (signal.SIGTERM, quirks.ignores_sigterm)):
+        signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    rest = b""
+    while client.cli is None or client.cli.exit_code is None:
+        wake = None if client.cli is None else client.cli.wake_at()
+        seconds = ORDERS_SECONDS if wake is None else min(ORDERS_SECONDS, max(0.0, wake - time.time()))
+        ready, _, _ = select.select([0], [], [], seconds)
+        if ready:
+            data = os.read(0, quirks.read_chunk)
+            if not data:
+                break
+            *rows, rest = (rest + data).split(b"\n")
+            for row in rows:
+                client.row(msgspec.json.decode(row))
+        if client.cli is not None:
+            for order in orders.take():
+                client.cli.order(order)
+            client.cli.advance()
+        client.after()
+    if client.cli is None:
+        return 0
+    if client.cli.final_words:
+        sys.stderr.write(f"{client.cli.final_words}\n")
+    return client.cli.exit_code or 0
 
 
 def _wait(cli: ScriptedCli, orders: _Orders, wake_read: int, quirks: Quirks) -> None:

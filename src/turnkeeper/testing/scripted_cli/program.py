@@ -155,6 +155,10 @@ class ScriptedCli:
         self._ctrl_c = -1e9
         self._first_chunk = True
         self.ready = False
+        self.given: list[tuple[str, str]] = []
+        """Ids and texts of a structured client that are not on their way to the model yet."""
+        self.taken: Callable[[str, str], None] | None = None
+        """A structured client's ear: told each text that is on its way to the model, with its id."""
         self.frozen_until = 0.0
         self.final_words = ""
         log({"launch": argv, "dialect": dialect, "cwd": cwd})
@@ -246,6 +250,7 @@ class ScriptedCli:
 
     def order(self, order: dict[str, Any]) -> None:
         """Do what a test asks: print, menu, exit, clear_menu, type, rotate, freeze (the screen stands still), lose (texts at Enter)."""
+        self.log({"order": order["do"]})
         match order["do"]:
             case "print":
                 self._say(order["text"])
@@ -278,6 +283,47 @@ class ScriptedCli:
     def _close(self, menu: Menu) -> None:
         if menu in self.menus:
             self.menus.remove(menu)
+
+    # -- a client instead of a keyboard
+
+    def take(self, text: str, given: str) -> None:
+        """A text from a structured client, under its id: it reads as no command, and stands in no composer."""
+        if self._lost > 0:
+            self._lost -= 1
+            return
+        self.given.append((given, text))
+        if not self._busy():
+            self.transcript.enqueue(text)
+            self.transcript.dequeue([text])
+        self._submit(text, as_it_is=True)
+
+    def give_back(self, given: str) -> None:
+        """Take a text that is still queued off the queue."""
+        text = next((text for own, text in self.given if own == given), None)
+        at = next((index for index, (_, queued) in enumerate(self.queue) if queued == text), None)
+        if text is not None and at is not None:
+            del self.queue[at]
+            self.given.remove((given, text))
+
+    def clear_queue(self) -> list[str]:
+        """Take all texts off the queue."""
+        texts = [text for _, text in self.queue]
+        self.queue.clear()
+        self.given = [one for one in self.given if one[1] not in texts]
+        return texts
+
+    def interrupt(self) -> None:
+        """Stop what runs."""
+        self._interrupt()
+
+    def compact(self) -> None:
+        """Compact the context."""
+        self.log({"submit": "/compact", "command": True})
+        self._run_command("/compact", "/compact")
+
+    def choose(self, menu: Menu, index: int) -> None:
+        """A menu was answered."""
+        self._choose(menu, index)
 
     # -- keyboard
 
@@ -549,21 +595,35 @@ class ScriptedCli:
     def _busy(self) -> bool:
         return self.turn is not None or self.compacting
 
-    def _submit(self, text: str) -> None:
+    def _submit(self, text: str, *, as_it_is: bool = False) -> None:
         self.log({"submit": text})
-        recorded = self._recorded(text)
+        recorded = text if as_it_is else self._recorded(text)
         if not self._busy():
             self._begin([recorded])
             return
         if self.dialect == "codex" and self.turn is not None and self.turn.tool is None:
             # A message that comes while text streams cuts the answer off and joins the same turn.
-            self.transcript.user(recorded)
+            self._consume(recorded)
             self._say_user(recorded)
             self.turn = Running([recorded], self.clock(), self._script(recorded))
             self._next(self.turn)
             return
         self.queue.append((self.clock(), recorded))
         self.transcript.enqueue(recorded)
+
+    def _consume(self, text: str, *, queued: bool = False, absorbed: bool = False) -> None:
+        """A text is on its way to the model: write it down."""
+        entry = next((one for one in self.given if one[1] == text), None)
+        given = None
+        if entry is not None:
+            self.given.remove(entry)
+            given = entry[0]
+        if absorbed:
+            self.transcript.absorb(text, given=given)
+        else:
+            self.transcript.user(text, queued=queued, given=given)
+        if self.taken is not None:
+            self.taken(text, given or "")
 
     def _recorded(self, text: str) -> str:
         if self.quirks.alters_texts:
@@ -586,7 +646,7 @@ class ScriptedCli:
             if not silent:
                 self.transcript.began()
                 for text in texts:
-                    self.transcript.user(text, queued=queued)
+                    self._consume(text, queued=queued)
 
         if self.quirks.record_s <= 0 or queued:
             record()
@@ -712,7 +772,7 @@ class ScriptedCli:
             if self.dialect == "pi" and index > 0:
                 self.queue = taken[index:]
                 break
-            self.transcript.absorb(text) if self.dialect == "claude-code" else self.transcript.user(text)
+            self._consume(text, absorbed=self.dialect == "claude-code")
             self._say_user(text)
             final = turn.steps[-1]
             final.words = (f"{final.words[0]} ALSO({_unwrapped(text)})",)
@@ -739,7 +799,9 @@ class ScriptedCli:
 
     def _end(self, turn: Running, text: str | None, *, failed: bool = False) -> None:
         self.turn = None
-        if not failed and not self.quirks.omit_end_event:
+        # Over its own protocol claude writes down no end.
+        tells = self.taken is None or self.dialect != "claude-code"
+        if not failed and not self.quirks.omit_end_event and tells:
             self.transcript.ended(text)
         if self.quirks.phantom_riders:
             self.queue.clear()
@@ -761,9 +823,25 @@ class ScriptedCli:
             texts = [text for _, text in self.queue]
             self.queue.clear()
             self.transcript.dequeue(texts)
+            if self.taken is not None and len(texts) > 1:
+                texts = [self._joined(texts)]
         else:
             texts = [self.queue.pop(0)[1]]
         self._begin(texts, queued=True)
+
+    def _joined(self, texts: list[str]) -> str:
+        """What was queued over the protocol is one row, under the id of the last (retained-clis 4)."""
+        last = ""
+        for text in texts:
+            entry = next((one for one in self.given if one[1] == text), None)
+            if entry is not None:
+                self.given.remove(entry)
+                last = entry[0]
+                assert self.taken is not None
+                self.taken(text, last)
+        joined = "\n".join(texts)
+        self.given.append((last, joined))
+        return joined
 
     def _interrupt(self) -> None:
         turn = self.turn
@@ -774,7 +852,7 @@ class ScriptedCli:
         self.transcript.interrupted("".join(turn.words), turn.tool)
         self._say("Interrupted")
         self._status()
-        if self.dialect == "codex":
+        if self.dialect == "codex" or self.taken is not None:
             self._drain()
         elif self.queue:
             self._take_back()

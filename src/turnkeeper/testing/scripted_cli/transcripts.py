@@ -63,8 +63,10 @@ class Transcript:
 
     # -- rows
 
-    def user(self, text: str, *, queued: bool = False, sent_at: float | None = None) -> None:
-        """A person's message reached the model."""
+    def user(
+        self, text: str, *, queued: bool = False, sent_at: float | None = None, given: str | None = None
+    ) -> None:
+        """A person's message reached the model. `given`: the id that a structured client gave it."""
         raise NotImplementedError
 
     def enqueue(self, text: str) -> None:
@@ -73,9 +75,9 @@ class Transcript:
     def dequeue(self, texts: list[str]) -> None:
         """Taken off the queue at the end of a turn."""
 
-    def absorb(self, text: str) -> None:
+    def absorb(self, text: str, *, given: str | None = None) -> None:
         """A queued text reached the model in mid-turn."""
-        self.user(text, queued=True)
+        self.user(text, queued=True, given=given)
 
     def took_back(self, text: str) -> None:
         """Queued text went back into the composer."""
@@ -173,7 +175,9 @@ class Pi(Transcript):
         message["timestamp"] = int((at or self.clock()) * 1000)
         return self._entry({"type": "message", "message": message})
 
-    def user(self, text: str, *, queued: bool = False, sent_at: float | None = None) -> None:
+    def user(
+        self, text: str, *, queued: bool = False, sent_at: float | None = None, given: str | None = None
+    ) -> None:
         self._message({"role": "user", "content": [{"type": "text", "text": text}]}, sent_at)
 
     def _assistant(self, content: list[dict[str, Any]], stop: str, **more: Any) -> str:
@@ -320,7 +324,9 @@ class Codex(Transcript):
         self._line("event_msg", {"type": "task_started", "turn_id": self.turn_id})
         self._line("turn_context", {"turn_id": self.turn_id, "cwd": self.cwd, "model": "mock-1"})
 
-    def user(self, text: str, *, queued: bool = False, sent_at: float | None = None) -> None:
+    def user(
+        self, text: str, *, queued: bool = False, sent_at: float | None = None, given: str | None = None
+    ) -> None:
         self._response(
             {
                 "type": "message",
@@ -333,7 +339,7 @@ class Codex(Transcript):
         self._item(
             {
                 "type": "UserMessage",
-                "client_id": self.new_id(),
+                "client_id": given or self.new_id(),
                 "content": [{"type": "text", "text": text, "text_elements": []}],
             }
         )
@@ -492,15 +498,18 @@ class Claude(Transcript):
             }
         )
 
-    def user(self, text: str, *, queued: bool = False, sent_at: float | None = None) -> None:
+    def user(
+        self, text: str, *, queued: bool = False, sent_at: float | None = None, given: str | None = None
+    ) -> None:
         if not queued:
             self.prompts += 1
         self._row(
             "user",
+            uuid=given,
             message={"role": "user", "content": text},
             promptId=self.new_id(),
             origin={"kind": "human"},
-            promptSource="queued" if queued else "typed",
+            promptSource="queued" if queued else "typed" if given is None else "sdk",
             turnOrigin="human",
             turnPosition={"promptIndex": self.prompts, "turnIndex": self.prompts},
         )
@@ -521,8 +530,8 @@ class Claude(Transcript):
             self._queue("dequeue")
         self.prompts += 1
 
-    def absorb(self, text: str) -> None:
-        source, delivery = self.new_id(), self.new_id()
+    def absorb(self, text: str, *, given: str | None = None) -> None:
+        source, delivery = given or self.new_id(), self.new_id()
         self._queue(
             "remove", content=text, reason="absorbed_mid_turn", commandUuid=source, deliveryId=delivery
         )
