@@ -121,6 +121,14 @@ async def test_r112_a_picture_of_a_tool_is_a_reference_in_the_journal_and_a_pict
         }
         row, path = await keeper.attachment(OPERATOR, conversation_id, result.content[1]["attachment_id"])
         assert (row.media_type, path.read_bytes()) == ("image/png", png(SHOT_BYTES))
+        shown = [
+            s for r in (await keeper.timeline(OPERATOR, conversation_id)).rows for s in r.steps if s.result
+        ]
+        assert [step.result for step in shown] == [
+            f"as asked\n[file shot{n}.png, {SHOT_BYTES} bytes]" for n in range(2)
+        ]
+        assert [len(step.attachments) for step in shown] == [1, 1]
+        assert shown[0].attachments[0]["attachment_id"] == row.attachment_id
         stored = sum(len(codec.encode(event)) for event in events)
         tracemalloc.start()
         try:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from tests.browser.conftest import World
+from tests.browser.conftest import World, opened
+from turnkeeper.tool import tool
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
@@ -184,3 +187,32 @@ async def test_the_phone_has_the_list_behind_a_button_and_nothing_sticks_out(wor
     assert width <= 375
     await page.get_by_role("button", name="Conversations").click()
     await expect(page.get_by_role("button", name="New", exact=True)).to_be_visible()
+
+
+DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@tool(effect="read_only")
+async def look() -> list[object]:
+    """Give a picture, as MCP servers do."""
+    data = base64.b64encode(DOT).decode()
+    return [{"type": "text", "text": "a dot"}, {"type": "image", "data": data, "mimeType": "image/png"}]
+
+
+async def test_a_picture_that_a_tool_gave_is_shown_with_its_call(tmp_path: Path) -> None:
+    agents = '[agents.demo]\nscript = "script.json"\ntools = ["tests.browser.test_page:look"]\n'
+    rounds = [{"tool_calls": [{"name": "look", "arguments": {}}]}, {"text": "seen"}]
+    script = {"rules": [{"match": "look", "rounds": rounds}]}
+    async with opened(tmp_path, agents=agents, script=script) as world:
+        page = await world.page()
+        await send(page, "look")
+        await expect(page.get_by_text("seen")).to_be_visible()
+        await page.locator(".row.progress details.steps > summary").click()
+        await page.locator(".step.tool > details > summary").click()
+        await expect(page.locator(".step.tool pre").last).to_contain_text("a dot")
+        picture = page.locator(".step.tool .files img")
+        await expect(picture).to_be_visible()
+        assert await picture.evaluate("image => image.decode().then(() => image.naturalWidth)") == 1
+        assert world.complaints == []

@@ -66,7 +66,6 @@ class ScriptedKit:
 
     deadlines = Deadlines()
     short = Deadlines()
-    streams_arguments = True
 
     async def open(self, *rounds: dict[str, Any]) -> Provider:
         return Scripted(Jumping(), parse_script({"rules": [{"match": "", "rounds": list(rounds)}]}))
@@ -92,7 +91,6 @@ class WireKit:
 
     def __init__(self, provider: str) -> None:
         self.provider = provider
-        self.streams_arguments = provider != "gemini"
         self.server: ModelServer | None = None
 
     async def open(self, *rounds: dict[str, Any]) -> Provider:

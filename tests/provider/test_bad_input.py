@@ -73,7 +73,7 @@ async def test_an_address_where_nobody_listens_is_named(provider: str) -> None:
     assert "base_url" in failure.sentence
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "openai-chat", "gemini"])
+@pytest.mark.parametrize("provider", WIRES)
 async def test_a_server_without_tls_is_no_secure_address(provider: str) -> None:
     async with server_for(provider) as server:
         server.url = server.url.replace("http:", "https:")
@@ -82,7 +82,7 @@ async def test_a_server_without_tls_is_no_secure_address(provider: str) -> None:
     assert "base_url" in failure.sentence
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "openai-chat", "gemini"])
+@pytest.mark.parametrize("provider", WIRES)
 async def test_a_certificate_that_nobody_vouches_for_is_no_secure_address(
     provider: str, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ export type Step = {
   name?: string;
   arguments?: unknown;
   result?: string;
+  attachments?: FilePart[];
   is_error?: boolean;
   synthetic?: boolean;
   disposition?: string;

@@ -4,7 +4,8 @@ import { Component } from "preact";
 import type { ComponentChildren } from "preact";
 import { lazy, Suspense } from "preact/compat";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { FilePart, Row, Step } from "./api";
+import type { Row, Step } from "./api";
+import { Files } from "./files";
 import { html } from "./markdown";
 import { fate, keptResults } from "./rows";
 import * as s from "./state";
@@ -70,33 +71,8 @@ function time(at?: string): string {
   return when.toLocaleString([], today ? { hour: "2-digit", minute: "2-digit" } : { dateStyle: "medium", timeStyle: "short" });
 }
 
-function Files({ files, conversation }: { files: FilePart[]; conversation: string }) {
-  if (!files.length) return null;
-  return (
-    <ul class="files">
-      {files.map((file) => {
-        const address = `/v1/conversations/${conversation}/attachments/${file.attachment_id}`;
-        const kind = file.media_type ?? "";
-        const picture = /^image\/(png|jpeg|gif|webp)$/.test(kind);
-        return (
-          <li key={file.attachment_id}>
-            {/^audio\//.test(kind) || /^recording.*\.(webm|ogg|m4a|wav)$/.test(file.name ?? "") ? (
-              <audio controls preload="none" src={address} aria-label={file.name || w.recording} />
-            ) : (
-              <a href={address} target="_blank" rel="noopener">
-                {picture ? <img src={address} alt={file.name || w.picture} loading="lazy" /> : `📎 ${file.name || file.attachment_id}`}
-              </a>
-            )}
-            {file.transcript && <p class="quiet transcript">{file.transcript}</p>}
-          </li>
-        );
-      })}
-    </ul>
-  );
-}
-
 /** What was done on the way, folded; the list is loaded and drawn when it is opened. */
-function Steps({ steps, open }: { steps: Step[]; open?: boolean }) {
+function Steps({ steps, conversation, open }: { steps: Step[]; conversation: string; open?: boolean }) {
   const [shown, show] = useState(Boolean(open));
   const calls = steps.filter((step) => step.kind === "tool").length;
   const label = [calls ? w.toolCalls(calls) : "", steps.some((step) => step.kind === "thinking") ? w.thinking : ""].filter(Boolean).join(", ") || w.work;
@@ -105,7 +81,7 @@ function Steps({ steps, open }: { steps: Step[]; open?: boolean }) {
       <summary>{label}</summary>
       {shown && (
         <Suspense fallback={null}>
-          <StepList steps={steps} />
+          <StepList steps={steps} conversation={conversation} />
         </Suspense>
       )}
     </details>
@@ -226,7 +202,7 @@ function Body({ row, conversation }: { row: Row; conversation: string }) {
     case "progress":
       return (
         <article class="row progress" {...marks} aria-label={w.onTheWay}>
-          <Steps steps={row.steps ?? []} />
+          <Steps steps={row.steps ?? []} conversation={conversation} />
         </article>
       );
     case "aside":
@@ -236,7 +212,7 @@ function Body({ row, conversation }: { row: Row; conversation: string }) {
             <summary>
               {w.aside(row.standing ?? "")} <span class="quiet">({w.asideWhy[row.standing ?? ""] ?? row.standing})</span>
             </summary>
-            {Boolean(row.steps?.length) && <Steps steps={row.steps ?? []} />}
+            {Boolean(row.steps?.length) && <Steps steps={row.steps ?? []} conversation={conversation} />}
             {text ? <Markdown text={text} /> : <p class="quiet">{w.noWords}</p>}
           </details>
         </article>
@@ -260,7 +236,7 @@ function Body({ row, conversation }: { row: Row; conversation: string }) {
     case "live":
       return (
         <article class="row answer live" {...marks} aria-busy="true" aria-label={w.writing}>
-          {Boolean(row.steps?.length) && <Steps steps={row.steps ?? []} open />}
+          {Boolean(row.steps?.length) && <Steps steps={row.steps ?? []} conversation={conversation} open />}
           {text ? <Markdown text={text} /> : <p class="quiet working">{w.working}</p>}
         </article>
       );

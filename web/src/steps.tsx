@@ -2,6 +2,7 @@
 // result, how long it took and what it may have done. Loaded when somebody opens the first one.
 
 import type { Step } from "./api";
+import { Files } from "./files";
 import { w } from "./words-beside";
 import "./steps.css";
 
@@ -22,7 +23,7 @@ function state(step: Step): string {
   return step.synthetic ? say.noResult : step.is_error ? say.failed : say.done;
 }
 
-function Tool({ step }: { step: Step }) {
+function Tool({ step, conversation }: { step: Step; conversation: string }) {
   return (
     <details>
       <summary>
@@ -37,17 +38,18 @@ function Tool({ step }: { step: Step }) {
       <Plain text={JSON.stringify(step.arguments ?? {}, null, 2)} />
       {step.result !== undefined && <Plain text={step.result} bad={step.is_error} />}
       {step.cut && <p class="quiet">{w.steps.cut}</p>}
+      <Files files={step.attachments ?? []} conversation={conversation} />
     </details>
   );
 }
 
-export default function StepList({ steps }: { steps: Step[] }) {
+export default function StepList({ steps, conversation }: { steps: Step[]; conversation: string }) {
   return (
     <ol>
       {steps.map((step, index) => (
         <li key={index} class={`step ${step.kind}`}>
           {step.kind === "tool" ? (
-            <Tool step={step} />
+            <Tool step={step} conversation={conversation} />
           ) : (
             <p class={step.kind === "thinking" ? "quiet" : ""} dir="auto">
               {step.text}

@@ -32,6 +32,8 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True):
     name: str | None = None
     arguments: Json = None
     result: str | None = None
+    attachments: list[Json] = []
+    """What its tool gave beside words."""
     is_error: bool = False
     synthetic: bool = False
     disposition: str | None = None
@@ -254,7 +256,7 @@ def _results(
         if step is None:
             step = Step(kind="tool", call_id=part.tool_call_id, name=part.name)
             _progress(message, progress, rows).steps.append(step)
-        words = part.content if isinstance(part.content, str) else _readable(part.content)
+        words, step.attachments = _words_and_files(part.content)
         step.result = words[:RESULT_CHARS_MAX]
         step.cut = len(words) > RESULT_CHARS_MAX
         step.is_error = part.is_error
@@ -262,12 +264,17 @@ def _results(
         step.disposition = part.disposition
 
 
-def _readable(content: Json) -> str:
-    if isinstance(content, list):
-        return "\n".join(
-            str(part["text"]) if isinstance(part, dict) and "text" in part else str(part) for part in content
-        )
-    return str(content)
+def _words_and_files(content: Json) -> tuple[str, list[Json]]:
+    """What of a result is read, and which files it holds."""
+    if not isinstance(content, list):
+        return str(content), []
+    files = [piece for piece in content if isinstance(piece, dict) and piece.get("type") == "attachment"]
+    words = [
+        str(piece["text"]) if isinstance(piece, dict) and "text" in piece else str(piece)
+        for piece in content
+        if piece not in files
+    ]
+    return "\n".join(words), files
 
 
 def _step(part: Any) -> Step:

@@ -10,7 +10,7 @@ import msgspec
 from turnkeeper.conversation.parts import Opaque, Part, Text, Thinking, ToolCall, ToolResult
 from turnkeeper.conversation.turns import Usage
 from turnkeeper.port.provider import Activity, CallDelta, ProviderEvent, TextDelta, ThinkingDelta
-from turnkeeper.provider.reading import ErrorEvent, Garbled, Reader, count, join_surrogates, text_of
+from turnkeeper.provider.reading import ErrorEvent, Reader, count, join_surrogates, text_of
 from turnkeeper.provider.wire import compact, raw_block
 
 STOPS: Final = {"STOP": "end_turn", "MAX_TOKENS": "max_tokens"}
@@ -135,12 +135,15 @@ class GeminiReader(Reader):
         name, arguments = text_of(call["name"]), call.get("args")
         if arguments is None:
             arguments = {}
+        raw = None
         if not isinstance(arguments, dict):
-            raise Garbled("the arguments of a call are no object")
+            # The call cannot run, and the model is told so, as of arguments that another wire cut off.
+            raw, arguments = arguments if isinstance(arguments, str) else compact(arguments), None
         plain = list(piece) == ["functionCall"] and list(call) == ["name", "args"] and "args" in call
         return ToolCall(
             text_of(call.get("id") or ""),
             self.names.get(name, name),
             arguments,
-            block=msgspec.UNSET if plain else block,
+            arguments_raw=raw,
+            block=msgspec.UNSET if plain and raw is None else block,
         )

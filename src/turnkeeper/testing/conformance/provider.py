@@ -37,8 +37,6 @@ class ProviderKit(Protocol):
     """Patient ones: nothing in a healthy answer comes near them."""
     short: Deadlines
     """What each case of silence takes its one impatient deadline from."""
-    streams_arguments: bool
-    """Whether arguments come as text, which can be cut in the middle."""
 
     async def open(self, *rounds: dict[str, Any]) -> Provider:
         """A provider whose model plays these rounds to any text."""
@@ -192,8 +190,6 @@ async def parallel_calls_come_in_order_with_ids_of_their_own(kit: ProviderKit) -
 @provider_case
 async def arguments_that_were_cut_are_no_object_and_are_kept_as_they_came(kit: ProviderKit) -> None:
     """None in place of the object says that this call cannot run."""
-    if not kit.streams_arguments:
-        return
     raw = '{"text": "half a sen'
     provider = await kit.open(
         {"tool_calls": [{"name": "echo", "raw_arguments": raw}], "stop_reason": "max_tokens"}, {"text": "ok"}
