@@ -2,8 +2,9 @@
 
 One turn is two rounds on the loopback model server (in a process of its own): a tool call, its result, an
 answer. All variants run in turns, in this process, over real HTTP and real SDKs; ours with SQLite, an fsync
-at every commit, ledger, receipts and drafts. Peers keep nothing, unless their row says so. A peer that is
-not installed is said to be so (pip install "turnkeeper[bench]").
+at every commit, ledger, receipts and drafts. Peers keep nothing, unless their row says so: pydantic-ai on DBOS
+keeps each model call and each tool call as a step of a workflow in SQLite, openai-agents its messages. A peer that
+is not installed is said to be so (pip install "turnkeeper[bench]").
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import json
 import os
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +42,8 @@ RULES: Final = {
 }
 SCHEMA: Final = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
+ON_DBOS: Final = "pydantic-ai on DBOS with SQLite, chat"
+
 Turn = Callable[[], Awaitable[None]]
 
 AGENTS: Final = """
@@ -65,8 +69,14 @@ async def run() -> list[Row]:
     """All rows of the rounds' bench."""
     os.environ["TURNKEEPER_BENCH_KEY"] = "any"
     with tempfile.TemporaryDirectory() as folder:
-        async with model_server_process(RULES) as url, _keeper(Path(folder), url) as keeper:
+        async with (
+            model_server_process(RULES) as url,
+            _keeper(Path(folder), url) as keeper,
+            _pydantic_ai_on_dbos(url, Path(folder)) as on_dbos,
+        ):
             variants = _variants(url, keeper, Path(folder))
+            if on_dbos is not None:
+                variants[ON_DBOS] = on_dbos
             for turn in variants.values():
                 await turn()
             single = await in_turns({name: _one_by_one(turn) for name, turn in variants.items()}, REPETITIONS)
@@ -95,6 +105,7 @@ def _rows(single: dict[str, float], many: dict[str, float]) -> list[Row]:
         ]
     for peer, limit in (
         ("pydantic-ai, chat", 2.0),
+        (ON_DBOS, 5.0),
         ("openai-agents, chat", 1.4),
         ("openai-agents with its SQLiteSession, chat", 2.0),
     ):
@@ -256,19 +267,71 @@ def _bare_chat(url: str) -> Turn:
     return turn
 
 
-def _pydantic_ai(url: str) -> Turn:
+async def _echo(text: str) -> str:
+    """Echo."""
+    return text
+
+
+def _pydantic_agent(url: str, echo: Any, *capabilities: Any) -> Any:
     from importlib import import_module
 
     pydantic_ai: Any = import_module("pydantic_ai")
     models: Any = import_module("pydantic_ai.models.openai")
     providers: Any = import_module("pydantic_ai.providers.openai")
     provider = providers.OpenAIProvider(base_url=f"{url}/v1", api_key="any")
-    agent = pydantic_ai.Agent(models.OpenAIChatModel("m", provider=provider))
+    tool = pydantic_ai.Tool(echo, name="echo", takes_ctx=False)
+    model = models.OpenAIChatModel("m", provider=provider)
+    return pydantic_ai.Agent(model, name="bench", tools=[tool], capabilities=list(capabilities))
 
-    @agent.tool_plain  # type: ignore[untyped-decorator]
-    async def echo(text: str) -> str:
-        """Echo."""
-        return text
+
+@contextlib.asynccontextmanager
+async def _pydantic_ai_on_dbos(url: str, folder: Path) -> AsyncIterator[Turn | None]:
+    """A turn is a workflow, its model calls (streamed, as ours are) and its tool call are steps, kept in SQLite.
+
+    In an event loop of its own: DBOS gives each loop that it works in its own threads, and ends them with itself.
+    """
+    if find_spec("pydantic_ai") is None or find_spec("dbos") is None:
+        yield None
+        return
+    from importlib import import_module
+
+    dbos: Any = import_module("dbos").DBOS
+    durable: Any = import_module("pydantic_ai.durable_exec.dbos")
+    database = f"sqlite:///{folder / 'dbos.sqlite'}"
+    dbos(
+        config={"name": "bench", "system_database_url": database, "log_level": "ERROR", "enable_otlp": False}
+    )
+
+    async def look(_context: Any, events: AsyncIterator[Any]) -> None:
+        async for _ in events:
+            pass
+
+    durability = durable.DBOSDurability(event_stream_handler=look)
+    agent = _pydantic_agent(url, dbos.step(name="echo")(_echo), durability)
+
+    @dbos.workflow(name="turn")  # type: ignore[untyped-decorator]
+    async def workflow() -> None:
+        await agent.run("do it")
+
+    dbos.launch()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="dbos", daemon=True)
+    thread.start()
+
+    async def turn() -> None:
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(workflow(), loop))
+
+    try:
+        yield turn
+    finally:
+        await asyncio.to_thread(dbos.destroy, destroy_registry=True)
+        loop.call_soon_threadsafe(loop.stop)
+        await asyncio.to_thread(thread.join)
+        loop.close()
+
+
+def _pydantic_ai(url: str) -> Turn:
+    agent = _pydantic_agent(url, _echo)
 
     async def turn() -> None:
         async with agent.run_stream_events("do it") as events:
