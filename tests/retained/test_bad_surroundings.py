@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,62 @@ async def test_a_folder_that_is_a_link_is_as_good_as_any(stage: Stage) -> None:
     stage.cwd.rename(real)
     stage.cwd.symlink_to(real)
     assert (await stage.ended(await stage.post("the text"))).state == "settled"
+
+
+async def test_a_folder_that_was_moved_away_under_a_running_cli_and_comes_back(stage: Stage) -> None:
+    """The CLI goes on in it, wherever it lies now; a new process needs it where the agent says."""
+    await stage.ready()
+    moved = stage.folder / "moved"
+    stage.cwd.rename(moved)
+    assert (await stage.ended(await stage.post("still there?"))).state == "settled"
+    await stage.runner.restart(stage.conversation_id)
+    turn_id = await stage.post("the text")
+    turn = await stage.ended(turn_id)
+    assert turn.failure is not None
+    assert (turn.failure["kind"], "does not exist" in turn.failure["sentence"]) == ("config", True)
+    moved.rename(stage.cwd)
+    await mended(stage, turn_id)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+async def test_a_folder_that_may_not_be_entered(stage: Stage) -> None:
+    stage.cwd.chmod(0o000)
+    try:
+        await refused(stage, "config", str(stage.cwd), "may not be entered")
+    finally:
+        stage.cwd.chmod(0o755)
+
+
+async def test_a_folder_that_is_read_only_is_the_clis_own_matter(stage: Stage) -> None:
+    """A CLI may read and answer in it; what it may not write it says itself, in the turn."""
+    stage.cwd.chmod(0o555)
+    try:
+        assert (await stage.ended(await stage.post("the text"))).state == "settled"
+    finally:
+        stage.cwd.chmod(0o755)
+
+
+@pytest.mark.parametrize("what", ["the text for tmux", "the files of a launch"])
+async def test_no_space_for(stage: Stage, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if what == "the text for tmux":
+        monkeypatch.setattr("turnkeeper.terminal.tmux.write_private", full)
+        turn_id = await refused(stage, "pane", "could not be handed over", "No space left")
+    else:
+        configured(stage, mcp={"s": {"command": "x"}})
+        monkeypatch.setattr(Path, "write_text", full)
+        turn_id = await refused(stage, "disk", "could not be written", "No space left")
+    monkeypatch.undo()
+    await mended(stage, turn_id)
+
+
+async def test_a_version_that_does_not_know_our_arguments_says_so_in_the_turn(stage: Stage) -> None:
+    configured(
+        stage, command=("/bin/sh", "-c", "echo \"error: unknown option '--session-id'\" >&2; exit 1", "sh")
+    )
+    await refused(stage, "pane", "exit code 1", "unknown option '--session-id'")
 
 
 async def test_a_folder_for_sockets_that_cannot_be_used(stage: Stage) -> None:

@@ -52,7 +52,15 @@ async def settled(stage: RealStage, *turns: str) -> None:
 
 
 async def test_texts_of_every_shape_arrive_in_order_and_history_is_what_was_said(stage: RealStage) -> None:
-    shapes = ["hello", "one\n\n  two\nthree", "x" * 5_000, "wide 日本語 e\u0301 🙂", "#no note", "@nobody hi"]
+    shapes = [
+        "hello",
+        "one\n\n  two\nthree",
+        "x" * 5_000,
+        ("y" * 999 + "\n") * 60,
+        "wide 日本語 e\u0301 🙂",
+        "#no note",
+        "@nobody hi",
+    ]
     if stage.cli == "codex":
         shapes += ["/etc/hosts is what?", "! not a shell line"]
     else:

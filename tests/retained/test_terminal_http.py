@@ -172,6 +172,20 @@ async def test_the_command_line_lists_shows_attaches_and_adopts(world: World, tm
 
     by_hand = await _started_by_hand(world, tmp_path)
     try:
+        shell = await _tmux(by_hand["socket"], "new-window", "-d", "-P", "-F", "#{pane_id}", "sh")
+        there = {"socket_name": by_hand["name"]}
+        for body, status, words in (
+            ({**there, "pane": shell}, 409, "no claude-code is seen in this pane"),
+            ({**there, "pane": "%999"}, 409, "there is no pane %999"),
+            ({"pane": "%0", "socket_name": "../x"}, 400, "no name of a tmux socket"),
+            ({"session_id": "../../etc"}, 400, "could be adopted"),
+            ({"session_id": "11111111-2222-4333-8444-000000000000"}, 400, "could be adopted"),
+        ):
+            refused = await world.api.client.post(f"{path}/adopt", json=body)
+            assert (refused.status_code, words in refused.json()["detail"]) == (status, True), refused.text
+        mark = await _tmux(by_hand["socket"], "display-message", "-p", "-t", shell, "#{@turnkeeper}")
+        assert mark == "", "what was refused is let go of"
+        await _tmux(by_hand["socket"], "kill-pane", "-t", shell)
         adopted = run("adopt", conversation_id, "--pane", by_hand["pane"], "--socket", by_hand["name"])
         assert (adopted["cli"], adopted["why"]) == ("claude-code", "A CLI that was started by hand.")
         await state(world, path, "idle")

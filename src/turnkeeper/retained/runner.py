@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from turnkeeper.conversation.events import Draft, Noticed
 from turnkeeper.conversation.turns import Failure, Request, Turn
 from turnkeeper.errors import (
     BadInput,
+    CannotStart,
     Conflict,
     Forbidden,
     NotFound,
@@ -39,16 +41,20 @@ from turnkeeper.retained.keepsake import Keepsakes, index_name
 from turnkeeper.retained.machine.hand import BLOCKS_THAT_ASK
 from turnkeeper.retained.run import Run, settle_foreign
 from turnkeeper.retained.session import Desk, Session
-from turnkeeper.retained.signs import Menu, SignKind
+from turnkeeper.retained.signs import Composer, Menu, SignKind
 from turnkeeper.retained.structured import structured_adapter
 from turnkeeper.retained.structured.pane import NO_TERMINAL, StructuredTerminal
 from turnkeeper.terminal import processes
-from turnkeeper.terminal.pane import Frame, Terminal
+from turnkeeper.terminal.pane import Frame, Pane, Terminal
 
 CONVERSATIONS_MAX = 10_000
 """So many conversations of one agent are looked after across restarts, the newest."""
 WATCH_SECONDS = 0.5
 """How often the transcripts of idle CLIs are asked."""
+ADOPT_LOOKS = 10
+ADOPT_LOOK_SECONDS = 0.2
+"""A pane that is to be adopted is looked at so often: a CLI may be starting."""
+NATIVE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 MENU_APPROVAL = "ap_menu_"
 """How the ids of questions begin that belong to no turn."""
 TRUSTED_PRODUCERS = frozenset({"api", "page", "cli", "chat"})
@@ -397,13 +403,24 @@ class RetainedRunner:
         pane: str | None = None,
         session_id: str | None = None,
     ) -> dict[str, Any]:
-        """Go on with a CLI, or with a native session, that a person began by hand. Raises CannotStart, Conflict."""
+        """Go on with a CLI, or with a native session, that a person began by hand.
+
+        What is adopted must be what it is said to be: in a pane whose screen is not this CLI's, texts would run as
+        commands; a native session must be there, and be no other conversation's. Raises CannotStart, BadInput, Conflict.
+        """
         session = await self.session(conversation_id)
+        if session_id is not None:
+            self._check_session(session, session_id)
         if session.lock.locked():
             raise Conflict("A turn runs in this conversation; adopt when it has ended.")
         async with session.lock:
             if pane is not None:
                 found = await self.terminal.adopt(socket, pane, f"{conversation_id}.adopted")
+                try:
+                    await self._check_pane(session, found)
+                except BaseException:
+                    await found.stop(0.0)
+                    raise
                 bound = await session.adopt(found, session_id)
             else:
                 assert session_id is not None
@@ -417,6 +434,31 @@ class RetainedRunner:
         if self.desk is not None:
             await self.desk.append(conversation_id, Draft(bound, actor="runner"))
         return await self.state(conversation_id)
+
+    def _check_session(self, session: Session, session_id: str) -> None:
+        """Whether this native session can be adopted. One of another conversation is answered for like an unknown one."""
+        others = (one for one in self._sessions.values() if one is not session)
+        free = NATIVE_ID.fullmatch(session_id) and not any(session_id in one.keep.chain for one in others)
+        if not free or self.adapter.locate(session_id, session.where, self.config.cwd) is None:
+            raise BadInput(
+                f"There is no session {session_id!r} of {self.adapter.NAME} that could be adopted."
+            )
+
+    async def _check_pane(self, session: Session, pane: Pane) -> None:
+        """Whether the screen is this CLI's."""
+        for _ in range(ADOPT_LOOKS):
+            look = await pane.look()
+            if not look.alive:
+                raise CannotStart(why=f"what ran in this pane has ended: {look.sentence}")
+            screen = msgspec.structs.replace(await pane.screen(), title=look.title)
+            status = self.adapter.status(pane.identity.pid, session.where)
+            reading = self.adapter.read(screen, None if status is None else status[0], trust=False)
+            if reading.composer is not Composer.ABSENT or reading.busy:
+                return
+            await self._clock.sleep(ADOPT_LOOK_SECONDS)
+        raise CannotStart(
+            why=f"no {self.adapter.NAME} is seen in this pane (a program that shows no composer of it, or a menu over it)"
+        )
 
     async def _with_pane(self, conversation_id: str) -> Session:
         session = await self.session(conversation_id)

@@ -133,6 +133,8 @@ class Session:
         """The tape may have missed something: the whole record is merged when nothing runs."""
         self.menu_told = ""
         """The menu between turns that was told of."""
+        self.strangers = False
+        """New sessions were found that may be ours."""
         self.parked_on = ("", 0.0)
         """The mark of the menu that a parked turn asked about, and until when its parking may not be stored yet."""
         self._keepsakes = keepsakes
@@ -604,6 +606,7 @@ class Session:
             return await self._bind(self.structured.native_id, path)
         found = self.adapter.sessions_since(self.where, self.config.cwd, keep.launched_at - 1.0)
         candidates = [one for one in found if one.native_id not in keep.chain]
+        self.strangers = bool(candidates)
         if not candidates:
             return None
         pid = keep.pane.pid if keep.pane is not None else 0

@@ -157,7 +157,8 @@ class Pane(Protocol):
     async def stop(self, grace_seconds: float) -> tuple[int, ...]:
         """End the program and everything it started (by pid, TERM first, KILL after the grace); their pids.
 
-        Only what is ours: descendants of the program, and processes that carry its mark.
+        Only what is ours: descendants of the program, and processes that carry its mark. One that a person started
+        is let go of.
         """
         ...
 

@@ -376,6 +376,10 @@ class TmuxPane:
         """End the program with all it started, then its window."""
         pid, began, mark = self.identity.pid, self.identity.started, self.identity.mark
         if self.identity.adopted:
+            # It is its person's; whoever adopts it next finds it free.
+            with contextlib.suppress(PaneGone, TerminalTrouble):
+                await self._run("set-option", "-p", "-u", "-t", self.identity.pane_id, "@turnkeeper")
+            self._server.panes.pop(self.identity.pane_id, None)
             return ()
         ended = await processes.end_tree(pid, began, mark, grace_seconds)
         with contextlib.suppress(PaneGone, TerminalTrouble):
