@@ -94,11 +94,21 @@ export function unlessAnswered(live: Row | null, history: Row[]): Row | null {
   return ended || written ? null : live;
 }
 
-/** Put a piece of live text where it belongs: `offset` says where it begins, so that a repeat changes nothing. */
+/**
+ * Put a piece of live text where it belongs: `offset` says how many characters stand before it, so that a repeat changes
+ * nothing. The server counts code points; a string here counts some of them as two.
+ */
 export function withDelta(text: string, piece: string, offset: number | undefined): string {
   if (offset === undefined) return text + piece;
-  if (offset > text.length) return text;
-  return text.slice(0, offset) + piece;
+  const at = unitsBefore(text, offset);
+  return at === null ? text : text.slice(0, at) + piece;
+}
+
+/** Where the first `count` characters of `text` end, or null if it has fewer: then something was missed. */
+export function unitsBefore(text: string, count: number): number | null {
+  let at = 0;
+  if (/[\ud800-\udfff]/.test(text)) for (; count > 0 && at < text.length; count--) at += text.codePointAt(at)! > 0xffff ? 2 : 1;
+  return at + count > text.length ? null : at + count;
 }
 
 export type Fate = { mark: string; words: string; tone: "" | "wait" | "good" | "bad" };

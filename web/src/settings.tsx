@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { call, get, post } from "./api";
+import { Notify } from "./notify";
 import { useLoaded } from "./panel";
 import * as s from "./state";
 import { w } from "./words";
@@ -37,6 +38,7 @@ export default function Settings() {
   return (
     <>
       <h2>{say.settings.title}</h2>
+      <Notify />
       <h3>{say.settings.connections}</h3>
       {found.error && <p class="bad">{found.error}</p>}
       {!found.value && !found.error && <p class="quiet">{w.loading}</p>}

@@ -1,14 +1,19 @@
 // The list of conversations: which run, wait for a person, failed, or have something new.
 
+import { lazy, Suspense } from "preact/compat";
+import { useState } from "preact/hooks";
 import type { Conversation } from "./api";
 import * as s from "./state";
 import { w } from "./words";
+
+const Menu = lazy(() => import("./menu"));
 
 const MARKS: Record<string, string> = { running: "●", waiting: "◆", queued: "◷", paused: "❚❚", failed: "!" };
 
 function ConversationRow({ one }: { one: Conversation }) {
   const mark = MARKS[one.state];
   const here = one.conversation_id === s.chosen.value;
+  const [opened, show] = useState(false);
   const unread = !here && (s.seen.value[one.conversation_id] ?? -1) < one.last_seq;
   return (
     <li class={`${here ? "chosen" : ""} ${unread ? "unread" : ""}`}>
@@ -26,6 +31,7 @@ function ConversationRow({ one }: { one: Conversation }) {
       </button>
       <details
         class="menu"
+        onToggle={(event) => event.currentTarget.open && show(true)}
         onFocusOut={(event) => {
           if (!event.currentTarget.contains(event.relatedTarget as Node | null)) event.currentTarget.open = false;
         }}
@@ -37,26 +43,11 @@ function ConversationRow({ one }: { one: Conversation }) {
         }}
       >
         <summary aria-label={w.more(one.title)}>⋯</summary>
-        <div>
-          <button
-            type="button"
-            onClick={() => {
-              const title = prompt(w.newTitle, one.title);
-              if (title !== null) void s.rename(one.conversation_id, title);
-            }}
-          >
-            {w.rename}
-          </button>
-          <button type="button" onClick={() => void s.archive(one)}>
-            {one.archived ? w.unarchive : w.archive}
-          </button>
-          <a href={`/v1/conversations/${one.conversation_id}/export`} download={`${one.conversation_id}.jsonl`}>
-            {w.exportIt}
-          </a>
-          <button type="button" class="bad" onClick={() => void s.remove(one)}>
-            {w.remove}
-          </button>
-        </div>
+        {opened && (
+          <Suspense fallback={null}>
+            <Menu one={one} />
+          </Suspense>
+        )}
       </details>
     </li>
   );
@@ -128,11 +119,6 @@ export function Sidebar() {
         <button type="button" onClick={() => (s.panel.value = { kind: "settings" })}>
           {w.settings}
         </button>
-        {"Notification" in window && Notification.permission === "default" && (
-          <button type="button" onClick={() => void Notification.requestPermission()}>
-            {w.notifyMe}
-          </button>
-        )}
       </footer>
     </nav>
   );

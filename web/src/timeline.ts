@@ -7,7 +7,7 @@ import { get, Problem } from "./api";
 import type { Agent, Conversation, Snapshot, Timeline } from "./api";
 import { fetchDraft, keepDraft, restoreDraft } from "./draft";
 import { follow, type Heard } from "./follow";
-import { liveRow, unheard, unlessAnswered, withDelta, withNewest, withOlder, withoutOldest } from "./rows";
+import { liveRow, unheard, unitsBefore, unlessAnswered, withDelta, withNewest, withOlder, withoutOldest } from "./rows";
 import * as s from "./signals";
 import { w } from "./words";
 
@@ -239,7 +239,7 @@ function written(conversation_id: string, delta: Extract<Heard, { kind: "delta" 
   const thinking = delta.what === "thinking";
   const before = (thinking ? now.steps?.[0]?.text : now.text) ?? "";
   // A piece that begins behind what is here shows that something was missed.
-  if (delta.offset !== undefined && delta.offset > before.length) {
+  if (delta.offset !== undefined && unitsBefore(before, delta.offset) === null) {
     soon(conversation_id);
     return;
   }

@@ -17,6 +17,14 @@ export const english = {
     saved: (rounds: number, results: number) => `Not paid again: ${plural(rounds, "round", "rounds")}, ${plural(results, "tool result", "tool results")}`,
     chain: "What happened, in order",
   },
+  menu: {
+    rename: "Rename",
+    newTitle: "New title",
+    archive: "Archive",
+    unarchive: "Take out of the archive",
+    exportIt: "Export",
+    remove: "Delete",
+  },
   steps: {
     running: "running",
     noResult: "no result of its own",
@@ -78,6 +86,13 @@ export const english = {
     again: (server: string) => `Connect ${server} again`,
     signOut: (server: string) => `Sign out at ${server}`,
     refuse: (server: string) => `Do not connect ${server}`,
+  },
+  notify: {
+    title: "Notifications",
+    intro: "Be told when an answer is done, and when a turn needs you. Never anything else, and never the words themselves.",
+    ask: "Notify me",
+    on: "You are told when an answer is done, and when a turn needs you.",
+    denied: "This browser does not let the page notify you. Its settings for this site can allow it.",
   },
   keysTitle: "Keys",
   keyList: [
