@@ -65,9 +65,6 @@ export function Timeline() {
     <div
       class="timeline"
       data-seq={s.drawnSeq.value}
-      role="feed"
-      aria-busy={Boolean(s.live.value)}
-      aria-label={w.messages}
       onWheel={byPerson}
       onTouchMove={byPerson}
       onKeyUp={byPerson}
@@ -75,6 +72,9 @@ export function Timeline() {
     >
       <VList
         ref={list as never}
+        role="feed"
+        aria-busy={Boolean(s.live.value)}
+        aria-label={w.messages}
         data={rows}
         shift={moved}
         class="list"
