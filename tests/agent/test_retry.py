@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import msgspec
 import pytest
@@ -44,6 +45,7 @@ def test_a_stall_after_tools_resumes_and_the_write_runs_once_across_both_attempt
         assert (resumed.saved_input_tokens, resumed.saved_output_tokens) == (100, 10)
         last = world.model.sent[-1]
         assert [m.role for m in last] == ["user", "assistant", "tool"]
+        assert last[-1].parts[0].content == "wrote a", "the model is given what came of it"
         assert all("Half" not in m.text for m in last)
         half = next(m for m in turn.history() if m.text == "Half of the ans")
         assert (half.display, half.replay, half.standing) == (True, False, "errored")
@@ -421,6 +423,31 @@ def test_a_resume_is_announced_with_what_was_kept() -> None:
 
 def carrying_on() -> Policies:
     return Policies(usage_limit="wait")
+
+
+def test_a_log_that_cannot_be_written_blocks_no_resume() -> None:
+    """The announcement is part of the commit that starts the attempt; nothing on that way waits for a log."""
+
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("the disk is full")
+
+    async def main() -> None:
+        counted = Counted()
+        world = World(write(), STALL, "Added.", tools=counted.tools)
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert len(turn.bodies(ev.AutoResumed)) == 1
+
+    logger, handler = logging.getLogger("turnkeeper"), Broken()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        run(main())
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def test_a_usage_limit_that_resets_is_waited_for_only_where_the_agent_says_so() -> None:

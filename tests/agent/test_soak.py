@@ -363,11 +363,15 @@ class Soak:
         for end in self.ends:
             how = end.kind or end.state
             program = self.programs[end.program]
-            # On Gemini's wire arguments are JSON inside the event: cut ones make the event unreadable.
-            cut = end.wire == "gemini" and BROKEN_ARGUMENTS in program.rounds and how == "broken_stream"
-            if how in DROPPED and how not in program.ends and not end.disturbed and not cut:
+            if end.disturbed or how in program.ends:
+                continue
+            # No program plans that the model's server is not reached: that resume was spent on the machine.
+            unreached = any(
+                said.startswith("RoundFailed") and " connection" in said for said in story[end.turn_id]
+            )
+            if how in DROPPED or unreached:
                 dropped.append(end.turn_id)
-            elif not end.disturbed and how not in program.ends and not cut:
+            else:
                 found.append(
                     f"«{end.program}» on {end.wire} ended {how} and nobody knows why: {story[end.turn_id]}"
                 )

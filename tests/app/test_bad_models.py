@@ -7,6 +7,7 @@ through the real client against the strict server.
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -97,6 +98,35 @@ async def test_whatever_comes_the_turn_ends_with_a_sentence_and_the_next_is_answ
             shown = [m.text for m in await keeper.store.messages_after(c) if m.role == "assistant"]
             assert "half " in shown, "half an answer is kept for the eye"
         assert not any(seen.violations for seen in server.requests), "every feed was accepted"
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+async def test_any_bytes_in_a_stream_end_the_turn_visibly_and_the_next_is_accepted(
+    tmp_path: Path, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The property, over dice: events of other wires, spoiled events, loose pieces of JSON and of the protocol."""
+    monkeypatch.setenv(KEY_NAME, "any")
+    dice = random.Random(provider)
+    shreds = ["data: ", "event: ", "\n\n", "\n", "{", "}", "[", "]", '"', ":", ",", "null", "1e999", "[DONE]", "\\u0000",
+              "\xff\xfe", "message_start", "content_block_delta", "response.completed", "candidates", "choices", "delta",
+              "tool_calls", "functionCall", "error", "type", "index", "parts", "text", "usage", "id: 1", "retry: 5"]  # fmt: skip
+    samples = ["".join(dice.choices(shreds, k=dice.randrange(1, 30))) for _ in range(8)]
+    samples += ["data: []\n\n", "data: null\n\n", 'data: {"error": 7}\n\n', "\n\n\n"]
+    rules = [
+        {"match": rf"\Asample {n}\Z", "rounds": [{"text": "a", "raw": raw}, {"text": "a", "raw": raw}]}
+        for n, raw in enumerate(samples)
+    ]
+    async with (
+        server_for(provider, {"rules": rules}) as server,
+        opened(tmp_path, provider, server.url + WIRES[provider]) as keeper,
+    ):
+        c = (await keeper.create_conversation(OPERATOR, "model")).conversation_id
+        for n, raw in enumerate(samples):
+            turn = await say(keeper, c, f"sample {n}")
+            assert turn.state in ("settled", "failed"), (raw, turn.state)
+            assert turn.state == "settled" or turn.failure["sentence"], raw
+            assert (await say(keeper, c, f"after {n}")).state == "settled", raw
+        assert not any(seen.violations for seen in server.requests)
 
 
 @pytest.mark.parametrize("provider", WIRES)
