@@ -22,6 +22,10 @@ tells whether sending the same thing again can help.
     ├── ConnectFailed                502
     ├── Gone                         410
     ├── KeyReused                    422
+    ├── TranscriberMissing           501  (recordings are kept, and not written down)
+    ├── NotARecording                415
+    ├── RecordingTooLong             413
+    ├── TranscriberFailed            502
     ├── ReadsAsCommand               422
     ├── QueueFull                    429
     ├── Unavailable                  503
@@ -130,6 +134,35 @@ class HeadersTooLarge(BadInput):
 
     code = "headers_too_large"
     status = 431
+
+
+class TranscriberMissing(TurnkeeperError):
+    """No transcriber is set up (`transcriber_url`): recordings are kept and sent as files."""
+
+    code = "transcriber_missing"
+    status = 501
+
+
+class NotARecording(TurnkeeperError):
+    """The file is no recording: its bytes show {media_type}."""
+
+    code = "not_a_recording"
+    status = 415
+
+
+class RecordingTooLong(TurnkeeperError):
+    """The recording has {size_bytes} bytes; the limit (transcriber_bytes_max) is {limit_bytes}. It is kept as a file."""
+
+    code = "recording_too_long"
+    status = 413
+
+
+class TranscriberFailed(TurnkeeperError):
+    """The recording is kept, but it could not be written down: {why}."""
+
+    code = "transcriber_failed"
+    status = 502
+    retryable = True
 
 
 class Unauthorized(TurnkeeperError):

@@ -231,6 +231,23 @@ class Settings(BaseSettings):
     commit_batch_max: Count = 256
     """Most appends that share one transaction."""
 
+    # --- recordings
+
+    transcriber_url: str | None = None
+    """Where recordings are written down: an OpenAI-compatible API, such as `https://api.openai.com/v1`; none by default."""
+    transcriber_model: str = "whisper-1"
+    """The model that is asked there."""
+    transcriber_key_env: str | None = None
+    """The environment variable that holds the key for it; none for a server that wants no key."""
+    transcriber_key_file: str | None = None
+    """... or the file that holds it."""
+    transcriber_bytes_max: Bytes = 25_000_000
+    """Most bytes of a recording that is written down; a longer one stays a file."""
+    transcriber_seconds: Seconds = 120.0
+    """Longest wait for the words of one recording."""
+    transcript_chars_max: Count = 100_000
+    """Most characters of them; more is cut."""
+
     # --- safety
 
     masking: bool = True

@@ -50,7 +50,7 @@ export function Composer() {
         <ul class="files">
           {s.files.value.map((file) => (
             <li key={file.attachment_id} class="chip">
-              📎 {file.name}{" "}
+              📎 {file.transcript ? <q dir="auto">{file.transcript}</q> : file.name}{" "}
               <button
                 type="button"
                 aria-label={w.removeFile(file.name ?? "")}

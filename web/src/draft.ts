@@ -128,6 +128,18 @@ export function addFiles(conversation_id: string | null, list: FilePart[]): void
   }
 }
 
+/** The words of a recording of a draft have come. */
+export function withWords(conversation_id: string | null, attachment_id: string, transcript: string): void {
+  const told = (list: FilePart[]) => list.map((one) => (one.attachment_id === attachment_id ? { ...one, transcript } : one));
+  if (conversation_id === chosen.value) {
+    files.value = told(files.value);
+    keepDraft();
+  } else {
+    const kept = load(conversation_id);
+    store(conversation_id, { ...kept, files: told(kept.files) });
+  }
+}
+
 /** The conversation that a draft was waiting for has been made. */
 export function moveDraft(into: string): void {
   const kept = load(null);

@@ -26,6 +26,7 @@ from turnkeeper.app.drafts import Drafts
 from turnkeeper.app.files import FileStore
 from turnkeeper.app.principals import Principals
 from turnkeeper.app.reconciling import Reconciliation, own_roots, reconcile_conversation
+from turnkeeper.app.recordings import Recordings, key_of
 from turnkeeper.app.sealing import Seals
 from turnkeeper.app.system import SystemClock, SystemIds
 from turnkeeper.app.terminals import DispatchDesk, Terminals
@@ -220,7 +221,8 @@ class Keeper:
         self._runners: dict[str, Runner] = dict(runners or {})
         self._principals = Principals(seconds=settings.token_check_seconds, monotonic=clock.monotonic)
         servers = load_servers(agents_path)
-        masker = Masker(settings.mask_patterns, _keys_of(agents, servers)) if settings.masking else None
+        keys = [*_keys_of(agents, servers), *filter(None, [key_of(settings)])]
+        masker = Masker(settings.mask_patterns, keys) if settings.masking else None
         self.broadcast = Broadcast(
             store, buffer_items=settings.stream_buffer_items, resync_events=settings.resync_events
         )
@@ -280,6 +282,7 @@ class Keeper:
         self.drafts = Drafts(self, masker)
         files = (data or Path()) / "attachments"
         self._files = FileStore(files, settings.attachment_bytes_max)
+        self.recordings = Recordings(store, self._files, settings, masker)
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -345,6 +348,7 @@ class Keeper:
     async def close(self, grace_seconds: float | None = None) -> None:
         """Stop as planned: hand leases back, let go of the store. Costs no turn any of its budget."""
         self.ready = False
+        await self.recordings.close()
         await self.dispatcher.close(grace_seconds)
         for runner in self._runners.values():
             await runner.close()
@@ -803,7 +807,7 @@ class Keeper:
                         media_type=row.media_type,
                         size_bytes=row.size_bytes,
                         sha256=row.sha256,
-                        transcript=part.transcript,
+                        transcript=await self.recordings.known(row),
                     )
                 )
             else:

@@ -168,6 +168,12 @@ class AttachmentView(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
+class TranscriptView(msgspec.Struct, frozen=True, kw_only=True):
+    """The words of a recording."""
+
+    transcript: str
+
+
 class HealthView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the server works. Further members may follow."""
 

@@ -14,10 +14,19 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.responses import FileResponse
 
 from turnkeeper.conversation.rights import Right
-from turnkeeper.errors import BadInput, BodyTooLarge
+from turnkeeper.errors import (
+    AddressRefused,
+    BadInput,
+    BodyTooLarge,
+    NotARecording,
+    NotFound,
+    RecordingTooLong,
+    TranscriberFailed,
+    TranscriberMissing,
+)
 from turnkeeper.server.operation import Call, Operation, Param
 from turnkeeper.server.reply import Answer, reply
-from turnkeeper.server.shapes import AttachmentView
+from turnkeeper.server.shapes import AttachmentView, TranscriptView
 
 INLINE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
@@ -52,6 +61,11 @@ async def put(call: Call) -> Answer:
         pieces = call.chunks(limit_bytes, "attachment_bytes_max")
     stored = await call.keeper.put_attachment(call.principal, plain_name(name), pieces)
     return reply(stored, status=201)
+
+
+async def transcribe(call: Call) -> Answer:
+    words = await call.keeper.recordings.write_down(call.principal, call.values["attachment_id"])
+    return reply(TranscriptView(transcript=words))
 
 
 async def get(call: Call) -> Answer:
@@ -197,6 +211,24 @@ OPERATIONS = (
         body_media_type="application/octet-stream",
         params=(Param(name="name", description="The file's name; else that of Content-Disposition."),),
         errors=(BodyTooLarge,),
+        tag="attachments",
+    ),
+    Operation(
+        method="POST",
+        path="/v1/attachments/{attachment_id}/transcript",
+        name="transcribeAttachment",
+        summary="Write a recording down, once; messages that hold it carry its words.",
+        handler=transcribe,
+        right=Right.WRITE,
+        answer=TranscriptView,
+        errors=(
+            NotFound,
+            TranscriberMissing,
+            NotARecording,
+            RecordingTooLong,
+            TranscriberFailed,
+            AddressRefused,
+        ),
         tag="attachments",
     ),
     Operation(

@@ -146,6 +146,7 @@ class ModelServer:
                 Route("/v1/responses", self._responses, methods=["POST"]),
                 Route("/responses", self._responses, methods=["POST"]),
                 Route("/v1beta/models/{model}:{verb}", self._gemini, methods=["POST"]),
+                Route("/v1/audio/transcriptions", self._transcribe, methods=["POST"]),
                 Route("/_requests", self._list, methods=["GET"]),
             ]
         )
@@ -178,6 +179,33 @@ class ModelServer:
         return await self._answer(
             request, self._wires["gemini"], key, request.path_params["model"], stream=stream
         )
+
+    async def _transcribe(self, request: Request) -> Response:
+        """Words of a recording: the script's round for the text `recording N bytes`, else just that text."""
+        key = _bearer(request)
+        account = hashlib.blake2b((key or "").encode(), digest_size=8).hexdigest()
+        seen = Seen(path=request.url.path, wire="transcription", account=account, body=await request.body())
+        self.requests.append(seen)
+        if key is None or (self._key is not None and key != self._key):
+            seen.status = 401
+            return JSONResponse({"error": {"message": "invalid api key"}}, status_code=401)
+        async with request.form() as form:
+            file, model = form.get("file"), form.get("model")
+            data = b"" if file is None or isinstance(file, str) else await file.read()
+        if not data or not isinstance(model, str) or (self._models is not None and model not in self._models):
+            seen.status = 400
+            return JSONResponse(
+                {"error": {"message": "a file and a known model are needed"}}, status_code=400
+            )
+        text = f"recording {len(data)} bytes"
+        round_ = self.script.round(text, len([one for one in self.requests if one.path == seen.path]) - 1)
+        if round_.stall_s:
+            await asyncio.sleep(round_.stall_s)
+        if round_.error is not None:
+            seen.status = round_.error.status
+            return JSONResponse({"error": {"message": "scripted"}}, status_code=round_.error.status)
+        seen.finished = True
+        return JSONResponse({"text": round_.text or text})
 
     async def _answer(
         self,
