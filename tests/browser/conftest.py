@@ -15,6 +15,7 @@ from playwright.async_api import Browser, Page, Route, async_playwright
 
 from tests.needs import NEEDS
 from turnkeeper.app import Keeper
+from turnkeeper.port.runner import Runner
 from turnkeeper.server.application import create_app
 from turnkeeper.server.serving import bind
 from turnkeeper.settings import Settings
@@ -134,9 +135,13 @@ async def opened(
     agents: str = AGENTS,
     script: dict[str, Any] = SCRIPT,
     arguments: Sequence[str] = (),
+    runners: Mapping[str, Runner] | None = None,
     **settings: Any,
 ) -> AsyncIterator[World]:
-    """A server of this process on a free port, with a Chromium (and more `arguments` for it) beside it."""
+    """A server of this process on a free port, with a Chromium (and more `arguments` for it) beside it.
+
+    `runners` are more agents, by name.
+    """
     if not (STATIC / "index.html").is_file():
         pytest.fail("the page is not built: run `make web`")
     chromium = next(need for need in NEEDS if need.mark == "browser").found()
@@ -147,7 +152,7 @@ async def opened(
     port = listening.getsockname()[1]
     given = {"queue_cap": 32, "sweep_seconds": 0.2, "stop_grace_seconds": 2.0, **settings}
     async with await Keeper.open(
-        folder / "data", agents=folder / "agents.toml", settings=Settings(**given)
+        folder / "data", agents=folder / "agents.toml", settings=Settings(**given), runners=runners
     ) as keeper:
         token, _ = await keeper.create_token()
         config = uvicorn.Config(

@@ -124,6 +124,9 @@ export function fate(row: Row): Fate {
   if (!turn) return { mark: "", words: "", tone: "" };
   const receipt = turn.receipt.state;
   const held = turn.needs?.kind === "delivery" ? turn.needs.sentence : null;
+  // It was given up, and then its record came after all.
+  const evidence = turn.receipt.evidence as { via?: string } | null;
+  if (receipt === "confirmed" && evidence?.via === "late") return { mark: "✓✓", words: say.late(turn.reason ?? ""), tone: "good" };
   // Its agent's program is not reached just now: something stands before it.
   if (turn.state === "running" && held) return { mark: "◷", words: say.held(String(held)), tone: "wait" };
   switch (turn.state) {
@@ -139,7 +142,6 @@ export function fate(row: Row): Fate {
       if (receipt === "uncertain") break;
       if (turn.reason === "answered_by_previous_response") return { mark: "✓✓", words: say.byPrevious, tone: "good" };
       if (turn.reason === "answered_with") return { mark: "✓✓", words: say.along, tone: "good" };
-      if (turn.reason === "answered_late") return { mark: "✓✓", words: say.late, tone: "good" };
       return { mark: "✓✓", words: say.answered, tone: "good" };
   }
   if (receipt === "uncertain") return { mark: "?", words: say.uncertain, tone: "wait" };

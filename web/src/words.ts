@@ -83,7 +83,7 @@ export const english = {
     along: "answered along with the turn",
     answering: "being answered",
     answered: "answered",
-    late: "answered late",
+    late: (before: string) => `taken late, after: ${before}`,
     taken: "taken",
     starting: "starting",
   },

@@ -87,6 +87,7 @@ test.each([
   [turn({ state: "running", receipt: { state: "accepted", evidence: null } }), "taken"],
   [turn({ state: "running", receipt: { state: "uncertain", evidence: null } }), "delivery uncertain"],
   [turn({ state: "running", needs: { kind: "delivery", sentence: "Somebody works there." }, receipt: { state: "queued", evidence: null } }), "waits: Somebody works there."],
+  [turn({ state: "failed", reason: "No sign of it.", receipt: { state: "confirmed", evidence: { via: "late" } } }), "taken late, after: No sign of it."],
   [turn({ reason: "answered_by_previous_response" }), "answered by the previous response"],
   [turn({}), "answered"],
 ])("each fate has words", (shown, words) => {
