@@ -38,12 +38,14 @@ async def beside(folder: Path) -> AsyncIterator[tuple[World, Site]]:
 
 
 async def seen(page: Page, state: str) -> list[str]:
-    """What axe finds wrong in this state, light and dark, at the desk and on a phone; pictures, if wanted."""
+    """What axe finds wrong in this state, light at the desk and dark on a phone; all four with pictures, if wanted."""
     pictures = os.environ.get("TURNKEEPER_PICTURES")
     wrong: list[str] = []
     for size, name in ((PHONE, "phone-"), (WIDE, "")):
         await page.set_viewport_size(size)  # type: ignore[arg-type]
         for scheme in SCHEMES:
+            if not pictures and (scheme == "dark") != (size is PHONE):
+                continue
             await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             wrong += [f"{name}{state}, {scheme}: {one}" for one in await violations(page)]
             if pictures:

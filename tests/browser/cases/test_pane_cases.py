@@ -126,6 +126,7 @@ async def test_bd009_a_phone_says_why_its_message_waits_while_another_holds_the_
     await played("BD009", tmp_path, PHONE, then)
 
 
+@pytest.mark.long
 async def test_bd116_a_page_shows_what_came_after_a_clear_also_when_it_is_opened_anew(
     tmp_path: Path,
 ) -> None:
