@@ -248,6 +248,13 @@ class Settings(BaseSettings):
     transcript_chars_max: Count = 100_000
     """Most characters of them; more is cut."""
 
+    # --- notifications
+
+    push_browsers_max: Count = 10
+    """Most browsers of one person that are told by web push; the oldest goes for one more."""
+    push_contact: str = "mailto:turnkeeper@localhost"
+    """Whom a push service may write to about this server: a `mailto:` or `https:` address."""
+
     # --- safety
 
     masking: bool = True

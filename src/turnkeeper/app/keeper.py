@@ -25,6 +25,7 @@ from turnkeeper.app.connections import Connections
 from turnkeeper.app.drafts import Drafts
 from turnkeeper.app.files import FileStore
 from turnkeeper.app.principals import Principals
+from turnkeeper.app.pushing import Pushing
 from turnkeeper.app.reconciling import Reconciliation, own_roots, reconcile_conversation
 from turnkeeper.app.recordings import Recordings, key_of
 from turnkeeper.app.sealing import Seals
@@ -280,6 +281,7 @@ class Keeper:
         )
         self.terminals = Terminals(self)
         self.drafts = Drafts(self, masker)
+        self.pushing = Pushing(self)
         files = (data or Path()) / "attachments"
         self._files = FileStore(files, settings.attachment_bytes_max)
         self.recordings = Recordings(store, self._files, settings, masker)
@@ -339,6 +341,7 @@ class Keeper:
             await keeper.dispatcher.start()
             await keeper.connections.start()
             await keeper.terminals.restore()
+            await keeper.pushing.start()
         except BaseException:
             await store.close()
             raise
@@ -349,6 +352,7 @@ class Keeper:
         """Stop as planned: hand leases back, let go of the store. Costs no turn any of its budget."""
         self.ready = False
         await self.recordings.close()
+        await self.pushing.close()
         await self.dispatcher.close(grace_seconds)
         for runner in self._runners.values():
             await runner.close()

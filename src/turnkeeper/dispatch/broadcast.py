@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from turnkeeper.conversation import codec
@@ -66,6 +66,8 @@ class Broadcast:
         self._channels: dict[str, Channel] = {}
         self._buffer_items = buffer_items
         self._resync_events = resync_events
+        self.hearers: list[Callable[[str, Sequence[Event]], None]] = []
+        """Who is told of every committed event of every conversation, at once; they only take note."""
 
     @property
     def open_streams(self) -> int:
@@ -76,8 +78,10 @@ class Broadcast:
         """Whether anybody watches."""
         return conversation_id in self._channels
 
-    def publish(self, conversation_id: str, events: Iterable[Event]) -> None:
+    def publish(self, conversation_id: str, events: Sequence[Event]) -> None:
         """Tell watchers of committed events."""
+        for hear in self.hearers:
+            hear(conversation_id, events)
         channel = self._channels.get(conversation_id)
         if channel is None:
             return

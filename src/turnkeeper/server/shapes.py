@@ -174,6 +174,38 @@ class TranscriptView(msgspec.Struct, frozen=True, kw_only=True):
     transcript: str
 
 
+class PushKeyView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a browser's push subscription is tied to: base64url."""
+
+    public_key: str
+
+
+class PushKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of a browser's push subscription: base64url."""
+
+    p256dh: str
+    auth: str
+
+
+class PushSubscription(msgspec.Struct, frozen=True, kw_only=True):
+    """A browser's push subscription, as the browser gives it."""
+
+    endpoint: str
+    keys: PushKeys
+
+
+class PushEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Which subscription."""
+
+    endpoint: str
+
+
+class PushView(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether this browser is told."""
+
+    subscribed: bool
+
+
 class HealthView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the server works. Further members may follow."""
 

@@ -13,6 +13,7 @@ from turnkeeper.server.routes import (
     decisions,
     operating,
     page,
+    pushing,
     terminal,
     turns,
 )
@@ -25,5 +26,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *connecting.OPERATIONS,
     *terminal.OPERATIONS,
     *operating.OPERATIONS,
+    *pushing.OPERATIONS,
     *page.OPERATIONS,
 )
