@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import type { Row } from "./api";
 import * as s from "./state";
 import "./change.css";
-import { w } from "./words";
+import { w as say } from "./words-beside";
 
 export default function Change({ row }: { row: Row }) {
   const [text, set] = useState(row.text ?? "");
@@ -19,7 +19,7 @@ export default function Change({ row }: { row: Row }) {
       }}
     >
       <textarea
-        aria-label={w.changeWaiting}
+        aria-label={say.waiting.changeWaiting}
         value={text}
         rows={Math.min(12, text.split("\n").length + 1)}
         ref={(area) => {
@@ -41,10 +41,10 @@ export default function Change({ row }: { row: Row }) {
       />
       <div class="actions">
         <button type="submit" class="primary" disabled={!text.trim()}>
-          {w.save}
+          {say.waiting.save}
         </button>
         <button type="button" onClick={() => (s.editing.value = null)}>
-          {w.keepAsIs}
+          {say.waiting.keepAsIs}
         </button>
       </div>
     </form>

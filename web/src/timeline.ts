@@ -284,7 +284,11 @@ function changed(was: Conversation, now: Conversation): void {
   else if (now.state === "idle" && (was.state === "running" || was.state === "queued")) notify(w.notify.done(title), now);
 }
 
+/** Where it is noted that this browser is told by web push, and needs no second notification of the page's own. */
+export const PUSHED = "turnkeeper.push";
+
 function notify(what: string, one: Conversation): void {
+  if (localStorage.getItem(PUSHED)) return;
   if (document.visibilityState !== "hidden" || !("Notification" in window) || Notification.permission !== "granted") return;
   // The same tag from several tabs is one notification.
   const shown = new Notification(what, { icon: "/static/icon.svg", tag: `${one.conversation_id}-${one.last_seq}` });

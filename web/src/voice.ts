@@ -5,7 +5,7 @@ import { call, Problem, upload } from "./api";
 import type { FilePart } from "./api";
 import { addFiles, withWords } from "./draft";
 import * as s from "./state";
-import { w } from "./words";
+import { w as say } from "./words-beside";
 
 let recorder: MediaRecorder | null = null;
 
@@ -52,7 +52,7 @@ export async function toggle(): Promise<void> {
   try {
     stream = await navigator.mediaDevices.getUserMedia({ audio: true });
   } catch {
-    throw new Error(w.noMicrophone);
+    throw new Error(say.waiting.noMicrophone);
   }
   const [kind, ending] = KINDS.find(([name]) => MediaRecorder.isTypeSupported(name)) ?? ["", "webm"];
   const made = new MediaRecorder(stream, kind ? { mimeType: kind } : {});

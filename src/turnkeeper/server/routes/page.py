@@ -24,6 +24,9 @@ from turnkeeper.server.tokens import OWNER
 
 STATIC: Final = Path(__file__).parents[1] / "static"
 
+WORKER: Final = "push.js"
+"""What a browser wakes when it is told something while no page is open; it answers for all pages, and no request."""
+
 PAGE_POLICY: Final = (
     "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; object-src 'none'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -107,6 +110,8 @@ def _file(call: Call, path: Path, *, kept: bool = False) -> FileResponse:
     headers = {name.decode(): value.decode() for name, value in PAGE_HEADERS}
     if kept:
         headers["cache-control"] = "public, max-age=31536000, immutable"
+    if path.name == WORKER:
+        headers["service-worker-allowed"] = "/"
     media_type = guess_type(path.name)[0]
     packed = path.with_name(path.name + ".gz")
     if packed.is_file():
