@@ -88,7 +88,7 @@ export const english = {
   expired: "expired",
   left: (clock: string) => `${clock} left`,
   hoursLeft: (hours: number, minutes: number) => `${hours} h ${minutes} min left`,
-  choice: (name: string) => name.replaceAll("_", " "),
+  choice: (name: string) => (name.charAt(0).toUpperCase() + name.slice(1)).replaceAll("_", " "),
   settings: {
     title: "Settings",
     connections: "Sign-ins",

@@ -24,6 +24,8 @@ PNG = bytes.fromhex(
 )
 
 LOOK = """() => {
+  // What was done on the way is folded, and drawn when it is opened.
+  for (const folded of document.querySelectorAll(".row.progress .steps:not([open])")) folded.open = true;
   const text = (node) => (node ? node.innerText.trim() : "");
   const rows = [...document.querySelectorAll(".timeline article")].map((row) => ({
     kind: row.dataset.kind, turn: row.dataset.turn ?? null, state: row.dataset.state ?? null, key: row.dataset.key,
