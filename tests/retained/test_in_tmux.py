@@ -140,3 +140,7 @@ async def test_another_role_begins_a_new_session_with_a_continuity_notice(stage:
     assert "User: [[seconds:0.05]] first" in given
     assert given.endswith("who am I?")
     assert (await stage.history())[-2] == "u:who am I?", "what a person said stays what they said"
+    events = await stage.keeper.store.events(stage.conversation_id)
+    bound = [event.body for event in events if event.kind == "SessionBound"]
+    told = [body.why for body in bound if body.told]
+    assert told == ["role"], "the timeline says that the new session was told, and of no other one"
