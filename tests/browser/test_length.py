@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 PIECE = 40
 """Messages that come between two looks of the page; fewer than a page of the timeline, so that the two meet."""
-PIECES = 9
+PIECES = 8
+"""With the last of them there are more than are kept."""
 
 WALK = """async () => {
   const list = document.querySelector(".list");
@@ -35,6 +36,12 @@ WALK = """async () => {
 """Everything that is shown from the first row to the last, as a person scrolls through it."""
 
 
+AT_END = """() => {
+  const list = document.querySelector(".list");
+  return list.scrollTop + list.clientHeight >= list.scrollHeight - 2;
+}"""
+
+
 async def conversation(page: Page) -> str:
     return str(await page.evaluate("location.hash")).lstrip("#")
 
@@ -47,6 +54,7 @@ async def test_who_follows_for_long_keeps_the_newest_rows_and_finds_all_others_a
     older: list[str] = []
     page.on("request", lambda request: older.append(request.url) if "before=" in request.url else None)
     said = ["begin", "ok begin"]
+    full = 0
     for piece in range(PIECES):
         texts = [f"said {piece * PIECE + number}" for number in range(PIECE)]
         messages = [
@@ -62,8 +70,15 @@ async def test_who_follows_for_long_keeps_the_newest_rows_and_finds_all_others_a
         drafts = tuple(Draft(MessageAppended(message)) for message in messages)
         await world.keeper.store.commit(Batch(conversation_id=conversation_id, drafts=drafts, at=1.0))
         said += texts
+        full = max(full, await page.evaluate("document.querySelector('.list').scrollHeight"))
         await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
         await expect(page.get_by_text(texts[-1], exact=True)).to_be_visible(timeout=30_000)
+    # Old rows went, and the newest one is still what is looked at.
+    await page.wait_for_function(
+        "full => document.querySelector('.list').scrollHeight < full", arg=full * 0.8, timeout=30_000
+    )
+    await page.wait_for_function(AT_END, timeout=30_000)
+    await expect(page.get_by_text(said[-1], exact=True)).to_be_in_viewport()
     assert older == [], "who follows the end asks for nothing old"
     await page.hover(".list")
     for _ in range(200):

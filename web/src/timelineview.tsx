@@ -11,10 +11,12 @@ import { w } from "./words";
 
 const NEAR_TOP_PX = 600;
 const NEAR_END_PX = 40;
+const MOVING_MS = 500;
 
 export function Timeline() {
   const list = useRef<VListHandle>(null);
   const follow = useRef(true);
+  const moving = useRef(0);
   const rows = s.rows.value;
   const first = rows[0]?.key ?? "";
   const before = useRef<Row[]>([]);
@@ -25,7 +27,13 @@ export function Timeline() {
   const sent = s.sentCount.value;
   useLayoutEffect(() => {
     before.current = rows;
-    if (follow.current && rows.length) list.current?.scrollToIndex(rows.length - 1, { align: "end" });
+    const toEnd = () => follow.current && rows.length && list.current?.scrollToIndex(rows.length - 1, { align: "end" });
+    toEnd();
+    // Where old rows went, the list moves itself once more after it was drawn: that is no person's scrolling.
+    if (rows.length < was.length) {
+      moving.current = performance.now() + MOVING_MS;
+      requestAnimationFrame(() => requestAnimationFrame(toEnd));
+    }
     // A page of rows that does not fill the screen cannot be scrolled: the older ones come by themselves.
     const handle = list.current;
     if (handle && handle.viewportSize > 0 && handle.scrollSize <= handle.viewportSize && s.older.value !== null) void s.loadOlder();
@@ -47,7 +55,7 @@ export function Timeline() {
     // Upwards while nothing grew or shrank: that was a person, by whatever means.
     const { size, at } = last.current;
     last.current = { size: handle.scrollSize, at: offset };
-    if (!follow.current || (size === handle.scrollSize && offset < at - 2)) byPerson();
+    if (!follow.current || (performance.now() > moving.current && size === handle.scrollSize && offset < at - 2)) byPerson();
     if (offset < NEAR_TOP_PX && !follow.current && s.older.value !== null) void s.loadOlder();
   };
   if (!s.chosen.value && rows.length === 0) {
