@@ -1,8 +1,9 @@
 // The page: conversations at the side, the timeline in the middle, the composer below, details beside it.
 
 import { render } from "preact";
-import { lazy, Suspense } from "preact/compat";
+import { Suspense } from "preact/compat";
 import { useEffect } from "preact/hooks";
+import { later } from "./later";
 import { Composer } from "./composer";
 import { Sidebar } from "./sidebar";
 import * as s from "./state";
@@ -10,8 +11,8 @@ import "./style.css";
 import { Timeline } from "./timelineview";
 import { w } from "./words";
 
-const Panel = lazy(() => import("./panel"));
-const Card = lazy(() => import("./cards"));
+const Panel = later(() => import("./panel"));
+const Card = later(() => import("./cards"));
 
 function Banners() {
   const paused = s.snapshot.value?.lane.paused;

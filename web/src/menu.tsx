@@ -3,6 +3,7 @@
 import type { Conversation } from "./api";
 import * as s from "./state";
 import { w } from "./words-beside";
+import "./menu.css";
 
 export default function Menu({ one }: { one: Conversation }) {
   const say = w.menu;

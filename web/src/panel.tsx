@@ -1,7 +1,8 @@
 // The drawer beside the chat: a message's evidence, what the model saw, the terminal, the keys. Loaded when first opened.
 
-import { lazy, Suspense } from "preact/compat";
+import { Suspense } from "preact/compat";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { later } from "./later";
 import { get } from "./api";
 import { agent, chosen, history, panel } from "./state";
 import { w } from "./words";
@@ -9,8 +10,8 @@ import { w as say } from "./words-beside";
 import "./panel.css";
 import "./steps.css";
 
-const Terminal = lazy(() => import("./terminal"));
-const Settings = lazy(() => import("./settings"));
+const Terminal = later(() => import("./terminal"));
+const Settings = later(() => import("./settings"));
 
 type Event = { seq: number; kind: string; at: string; actor: string; attempt: number; body: Record<string, unknown> };
 type Evidence = { chain: Event[]; tool_calls: { name: string; effect: string; disposition: string; call_id: string }[] };

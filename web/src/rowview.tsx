@@ -2,19 +2,20 @@
 
 import { Component } from "preact";
 import type { ComponentChildren } from "preact";
-import { lazy, Suspense } from "preact/compat";
+import { Suspense } from "preact/compat";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { later } from "./later";
 import type { Row, Step } from "./api";
-import { Files } from "./files";
 import { html } from "./markdown";
 import { fate, keptResults } from "./rows";
 import * as s from "./state";
 import { w } from "./words";
 
-const QueueActions = lazy(() => import("./queue"));
-const Between = lazy(() => import("./between"));
-const Change = lazy(() => import("./change"));
-const StepList = lazy(() => import("./steps"));
+const QueueActions = later(() => import("./queue"));
+const Between = later(() => import("./between"));
+const Files = later(() => import("./files"));
+const Change = later(() => import("./change"));
+const StepList = later(() => import("./steps"));
 
 class Boundary extends Component<{ children: ComponentChildren }, { broken: string | null }> {
   state = { broken: null as string | null };
@@ -186,7 +187,11 @@ function Body({ row, conversation }: { row: Row; conversation: string }) {
             <Suspense fallback={null}><Change row={row} /></Suspense>
           ) : (
             <div class="bubble">
-              <Files files={row.attachments ?? []} conversation={conversation} />
+              {Boolean(row.attachments?.length) && (
+                <Suspense fallback={null}>
+                  <Files files={row.attachments!} conversation={conversation} />
+                </Suspense>
+              )}
               {text && <Markdown text={text} />}
               {row.provenance === "native" && <p class="quiet">{w.inTerminal}</p>}
             </div>

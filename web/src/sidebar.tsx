@@ -1,12 +1,13 @@
 // The list of conversations: which run, wait for a person, failed, or have something new.
 
-import { lazy, Suspense } from "preact/compat";
+import { Suspense } from "preact/compat";
 import { useState } from "preact/hooks";
+import { later } from "./later";
 import type { Conversation } from "./api";
 import * as s from "./state";
 import { w } from "./words";
 
-const Menu = lazy(() => import("./menu"));
+const Menu = later(() => import("./menu"));
 
 const MARKS: Record<string, string> = { running: "●", waiting: "◆", queued: "◷", paused: "❚❚", failed: "!" };
 

@@ -2,7 +2,7 @@
 // result, how long it took and what it may have done. Loaded when somebody opens the first one.
 
 import type { Step } from "./api";
-import { Files } from "./files";
+import Files from "./files";
 import { w } from "./words-beside";
 import "./steps.css";
 

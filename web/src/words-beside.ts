@@ -32,6 +32,7 @@ export const english = {
     changeWaiting: "Change the waiting message",
     noMicrophone: "The microphone cannot be used. The browser says why in its address bar.",
   },
+  files: { picture: "picture", recording: "recording" },
   menu: {
     rename: "Rename",
     newTitle: "New title",

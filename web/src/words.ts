@@ -60,8 +60,6 @@ export const english = {
   working: "working",
   rowBroken: (why: string) => `This row could not be drawn (${why}). It is stored and whole.`,
   inTerminal: "typed in the terminal",
-  picture: "picture",
-  recording: "recording",
   pictureBlocked: (what: string) => `[picture not loaded: ${what}]`,
   copy: "Copy",
   copied: "Copied",
