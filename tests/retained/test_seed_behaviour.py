@@ -148,20 +148,6 @@ async def test_a_message_that_vanished_at_enter_is_pasted_once_more_and_arrives_
 
 
 @pytest.mark.parametrize("cli", ["codex", "claude-code"])
-async def test_the_first_message_of_a_session_that_vanished_is_pasted_once_more_too(
-    make: Make, cli: str
-) -> None:
-    """There is no transcript yet, so none can be read; but a CLI that was never busy since has begun nothing."""
-    stage = await make(Quirks(record_lost_times=1), cli, scale=10.0)
-    turn_id = await stage.post("fix the test")
-    turn = await stage.ended(turn_id)
-    assert (turn.state, turn.receipt.state) == ("settled", "confirmed")
-    assert stage.submits() == ["fix the test"]
-    noted = await steps(stage, turn_id)
-    assert (noted.count("paste"), noted.count("repaste")) == (2, 1)
-
-
-@pytest.mark.parametrize("cli", ["codex", "claude-code"])
 async def test_a_first_message_that_was_worked_at_without_a_transcript_is_not_pasted_again(
     make: Make, cli: str
 ) -> None:

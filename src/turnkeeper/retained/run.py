@@ -271,7 +271,6 @@ class Run:
                 last_work_at=session.keep.last_work_at,
                 text=text,
                 key=key,
-                unwritten=await session.unwritten(),
             )
         )
         await self._read()
@@ -312,9 +311,6 @@ class Run:
         if self.state.own.enters == 0 and self.session.structured is None:
             return
         found = await self.session.harvest(self.state.own.key)
-        if self.session.strangers and self.session.keep.native_id is None:
-            # One of them may hold the text: their silence says nothing.
-            self.state = replace(self.state, unwritten=False)
         if isinstance(found, str):
             if found != self._harvest_said:
                 self._harvest_said = found

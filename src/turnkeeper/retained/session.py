@@ -133,8 +133,6 @@ class Session:
         """The tape may have missed something: the whole record is merged when nothing runs."""
         self.menu_told = ""
         """The menu between turns that was told of."""
-        self.strangers = False
-        """New sessions were found that may be ours."""
         self.parked_on = ("", 0.0)
         """The mark of the menu that a parked turn asked about, and until when its parking may not be stored yet."""
         self._keepsakes = keepsakes
@@ -371,13 +369,6 @@ class Session:
             keep.transcript = str(found)
         return found is None
 
-    async def unwritten(self) -> bool:
-        """Whether the native session is new and its transcript is not there, though it could be."""
-        keep = self.keep
-        if keep.spoken or (self.tape.path is not None and self.tape.path.exists()):
-            return False
-        return keep.native_id is None or await self._missing()
-
     async def end_leftovers(self) -> None:
         """End what is left of a CLI whose terminal or server is gone: it may still write to the session."""
         if self.pane is None and self.keep.pane is not None:
@@ -606,7 +597,6 @@ class Session:
             return await self._bind(self.structured.native_id, path)
         found = self.adapter.sessions_since(self.where, self.config.cwd, keep.launched_at - 1.0)
         candidates = [one for one in found if one.native_id not in keep.chain]
-        self.strangers = bool(candidates)
         if not candidates:
             return None
         pid = keep.pane.pid if keep.pane is not None else 0

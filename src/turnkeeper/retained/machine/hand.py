@@ -236,7 +236,7 @@ def entered(state: State, told: i.Pressed, now: float, effects: Effects) -> Stat
     """Enter was pressed: from now on the transcript is asked."""
     hand, item = _hand(state)
     item = replace(item, enters=item.enters + 1, entered_at=now)
-    hand = replace(hand, phase=HandPhase.ASKING, since=now, enter_at=None, blocked=False, worked=False)
+    hand = replace(hand, phase=HandPhase.ASKING, since=now, enter_at=None, blocked=False)
     state = _with(state.with_item(item), hand)
     if not told.took:
         return state
@@ -268,7 +268,7 @@ def ask_screen(state: State, told: i.Seen, now: float, effects: Effects) -> Stat
     reading = told.reading
     assert item.entered_at is not None
     busy = bool(reading.busy)
-    hand = replace(hand, blocked=reading.block is not None, busy=busy, worked=hand.worked or busy)
+    hand = replace(hand, blocked=reading.block is not None, busy=busy)
     state = _with(state, hand)
     if reading.block is not None:
         return state
@@ -313,8 +313,7 @@ def ask_time(state: State, told: i.Tick, now: float, effects: Effects) -> State:
     if hand.blocked or hand.busy:
         # What stands in front of it, or the CLI's own work, has a wait of its own.
         return state
-    silent = state.readable or (state.unwritten and not hand.worked)
-    if item.accepted and not silent:
+    if item.accepted and not state.readable:
         return _no_record(state, item, now, effects) if since >= timing.unsubmitted_seconds else state
     if item.queued and not item.given_id:
         return _recall(state, hand, item, now, effects) if since >= timing.unsubmitted_seconds else state
@@ -325,7 +324,7 @@ def ask_time(state: State, told: i.Tick, now: float, effects: Effects) -> State:
     # What was given in the CLI's own protocol is never given again: there is no composer to take it back from.
     again = (
         since >= timing.transcript_ask_seconds
-        and silent
+        and state.readable
         and not (item.given_id or item.redone or item.command or item.shadowed or state.unfinished)
     )
     if not again:

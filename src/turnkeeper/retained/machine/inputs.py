@@ -28,8 +28,6 @@ class Opened(Input, frozen=True, kw_only=True):
     text: str | None = None
     """What is to be pasted, if that is more than the submission's words (a continuity notice, instructions)."""
     key: str | None = None
-    unwritten: bool = False
-    """The native session has taken nothing yet, and has no transcript."""
 
 
 class CannotOpen(Input, frozen=True, kw_only=True):

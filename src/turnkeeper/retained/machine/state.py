@@ -136,8 +136,6 @@ class Hand(msgspec.Struct, frozen=True, kw_only=True):
     """While ASKING: something stood over the composer at the last look."""
     busy: bool = False
     """While ASKING: the CLI was busy at the last look."""
-    worked: bool = False
-    """While ASKING: the CLI was busy at some look."""
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,8 +172,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """The CLI was launched for this turn."""
     readable: bool = False
     """Its transcript could be read."""
-    unwritten: bool = False
-    """Its native session is new and has no transcript yet: that there is none still says something."""
     misses: int = 0
     missed_at: float = 0.0
     relaunches: int = 0

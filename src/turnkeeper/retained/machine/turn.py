@@ -27,9 +27,7 @@ NOT_BUSY_SECONDS = 1.0
 def opened(state: State, told: i.Opened, now: float, effects: Effects) -> State:
     """The pane is there: go on where the journal says that this turn was."""
     known = state.known
-    state = replace(
-        state, fresh=told.fresh, misses=0, idle_since=None, last_work=now, unwritten=told.unwritten
-    )
+    state = replace(state, fresh=told.fresh, misses=0, idle_since=None, last_work=now)
     if told.text is not None and told.key is not None:
         state = state.with_item(replace(state.own, text=told.text, key=told.key))
     if state.own.confirmed:

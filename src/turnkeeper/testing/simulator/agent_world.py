@@ -274,7 +274,7 @@ class AgentWorld(DispatchWorld):
             else:
                 offered = [*needs.get("choices", ()), *needs.get("offers", ())]
                 decision = {"choice": self.rng.choice(offered or ["go_on"])}
-            told = inputs.Decide(turn_id=turn.turn_id, decision=decision)
+            told = inputs.Decide(turn_id=turn.turn_id, decision=decision, fence=turn.fence)
             await self._try(partial(self._decide, told, extra))
 
     # -- signing in at the site

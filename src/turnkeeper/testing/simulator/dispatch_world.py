@@ -354,7 +354,8 @@ class DispatchWorld:
                 await self._try(lambda: self._tell(inputs.Resume()))
             for turn in rows.turns:
                 if turn.state is TurnState.PARKED and turn.parent is None:
-                    decide = inputs.Decide(turn_id=turn.turn_id, decision={"choice": "go on"})
+                    made = {"choice": "go on"}
+                    decide = inputs.Decide(turn_id=turn.turn_id, decision=made, fence=turn.fence)
                     await self._try(partial(self._tell, decide))
         return not rows.turns and all(task.done() for task in self.tasks)
 
