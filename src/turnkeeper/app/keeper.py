@@ -124,11 +124,11 @@ OWNER = "owner"
 """The default user, who is also the page's user."""
 
 PROBE_BYTES = 64 * 1024
+"""What the store must take, after it has refused a submission, before it counts as healthy again."""
 EVENTS_PAGE = 1000
+"""Events that are read at once where all of a turn's are wanted."""
 DECIDE_TRIES = 8
 """How often a decision is read anew because its turn went on, and waits again, while it was given."""
-"""Events that are read at once where all of a turn's are wanted."""
-"""What the store must take, after it has refused a submission, before it counts as healthy again."""
 
 OPERATOR = Principal(user_id=OWNER, scopes=OWNER_SCOPES, kind="operator")
 """Who an embedding program is, unless it says otherwise."""
@@ -222,7 +222,8 @@ class Keeper:
         self._runners: dict[str, Runner] = dict(runners or {})
         self._principals = Principals(seconds=settings.token_check_seconds, monotonic=clock.monotonic)
         servers = load_servers(agents_path)
-        keys = [*_keys_of(agents, servers), *filter(None, [key_of(settings)])]
+        transcriber_key = key_of(settings)
+        keys = [*_keys_of(agents, servers), *filter(None, [transcriber_key])]
         masker = Masker(settings.mask_patterns, keys) if settings.masking else None
         self.broadcast = Broadcast(
             store, buffer_items=settings.stream_buffer_items, resync_events=settings.resync_events
@@ -284,7 +285,7 @@ class Keeper:
         self.pushing = Pushing(self)
         files = (data or Path()) / "attachments"
         self._files = FileStore(files, settings.attachment_bytes_max)
-        self.recordings = Recordings(store, self._files, settings, masker)
+        self.recordings = Recordings(store, self._files, settings, masker, key=transcriber_key)
 
     # ------------------------------------------------------------------ opening and closing
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from pathlib import Path
 
 from turnkeeper.app.files import FileStore
 from turnkeeper.conversation.masking import Masker
@@ -18,6 +17,7 @@ from turnkeeper.conversation.turns import Principal
 from turnkeeper.errors import NotARecording, NotFound, RecordingTooLong, SettingInvalid, TranscriberMissing
 from turnkeeper.outbound import Reach
 from turnkeeper.port.store import AttachmentRow, Store
+from turnkeeper.provider.opening import key_in_file
 from turnkeeper.provider.transcriber import ENDINGS, Transcriber
 from turnkeeper.settings import Settings
 
@@ -25,13 +25,15 @@ from turnkeeper.settings import Settings
 class Recordings:
     """Writes recordings down, if a transcriber is set up."""
 
-    def __init__(self, store: Store, files: FileStore, settings: Settings, masker: Masker | None) -> None:
+    def __init__(
+        self, store: Store, files: FileStore, settings: Settings, masker: Masker | None, *, key: str | None
+    ) -> None:
         self._store = store
         self._files = files
         self._settings = settings
         self._masker = masker
         self._under_way: dict[str, asyncio.Task[str]] = {}
-        self._transcriber = _transcriber(settings)
+        self._transcriber = _transcriber(settings, key)
 
     async def write_down(self, principal: Principal, attachment_id: str) -> str:
         """The words of a recording that the principal uploaded.
@@ -91,7 +93,7 @@ def key_of(settings: Settings) -> str | None:
         return key
     if settings.transcriber_key_file is not None:
         try:
-            return Path(settings.transcriber_key_file).read_text(encoding="utf-8").strip()
+            return key_in_file(settings.transcriber_key_file)
         except (OSError, UnicodeDecodeError) as error:
             raise SettingInvalid(name="transcriber_key_file", why=f"it cannot be read: {error}") from None
     return None
@@ -101,13 +103,13 @@ def _name(row: AttachmentRow) -> str:
     return f"transcript:{row.sha256}"
 
 
-def _transcriber(settings: Settings) -> Transcriber | None:
+def _transcriber(settings: Settings, key: str | None) -> Transcriber | None:
     if settings.transcriber_url is None:
         return None
     return Transcriber(
         url=settings.transcriber_url,
         model=settings.transcriber_model,
-        key=key_of(settings),
+        key=key,
         reach=Reach(settings.private_addresses_allowed),
         seconds=settings.transcriber_seconds,
     )

@@ -187,7 +187,7 @@ class Terminals:
     async def menus(self, principal: Principal) -> list[dict[str, Any]]:
         """Menus of idle CLIs that wait for a decision of this person's. One that a parked turn asks about is its question."""
         found: list[dict[str, Any]] = []
-        asking = [(runner, asked) for runner in self._runners() for asked in runner.menus()]
+        asking = [asked for runner in self._runners() for asked in runner.menus()]
         held: set[str] = set()
         if asking:
             for turn in await self._keeper.store.turns_in([TurnState.PARKED]):
@@ -195,7 +195,7 @@ class Terminals:
                     mark = one["arguments"].get("menu") if isinstance(one.get("arguments"), dict) else None
                     if isinstance(mark, str):
                         held.add(menu_approval(turn.conversation_id, mark))
-        for _, asked in asking:
+        for asked in asking:
             conversation = await self._keeper.store.conversation(asked["conversation_id"])
             if asked["approval_id"] in held or conversation is None or conversation.deleted_at is not None:
                 continue

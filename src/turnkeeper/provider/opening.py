@@ -141,8 +141,7 @@ def read_key(
     if api_key_file is not None:
         where = f"the file {api_key_file} (api_key_file)"
         try:
-            with Path(api_key_file).expanduser().open("rb") as file:
-                key = file.read(KEY_BYTES_MAX).decode().strip()
+            key = key_in_file(api_key_file)
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no text"
             raise ConfigError(why=f"the key cannot be read from {where}: {reason}") from None
@@ -161,6 +160,12 @@ def read_key(
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise ConfigError(why=f"{where} holds characters that no key has")
     return key
+
+
+def key_in_file(path: str) -> str:
+    """The key that a file holds. Raises OSError, UnicodeDecodeError."""
+    with Path(path).expanduser().open("rb") as file:
+        return file.read(KEY_BYTES_MAX).decode().strip()
 
 
 def account_of(key: str, address: str, opening: Opening) -> str:

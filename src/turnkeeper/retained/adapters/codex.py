@@ -58,16 +58,21 @@ def command(plan: Plan) -> Command:
     argv = [*(plan.command or (PROGRAM,))]
     if plan.resume and plan.session_id is not None:
         argv += ["resume", plan.session_id]
-    argv += DAEMON_OFF
-    argv += ["-c", "check_for_update_on_startup=false"]
+    argv += settings(plan)
+    if plan.model:
+        argv += ["--model", plan.model]
+    return Command(argv=(*argv, *plan.args))
+
+
+def settings(plan: Plan) -> list[str]:
+    """What it is told by -c, however it is driven: no daemon, no updates, trust, and its servers of tools."""
+    argv = [*DAEMON_OFF, "-c", "check_for_update_on_startup=false"]
     if plan.trust_cwd:
         argv += ["-c", f"projects.{toml(plan.cwd)}.trust_level={toml('trusted')}"]
     for name, server in plan.mcp.items():
         for key, value in server.items():
             argv += ["-c", f"mcp_servers.{name}.{key}={toml(value)}"]
-    if plan.model:
-        argv += ["--model", plan.model]
-    return Command(argv=(*argv, *plan.args))
+    return argv
 
 
 def toml(value: Any) -> str:

@@ -267,8 +267,7 @@ def ask_screen(state: State, told: i.Seen, now: float, effects: Effects) -> Stat
     hand, item = _hand(state)
     reading = told.reading
     assert item.entered_at is not None
-    busy = bool(reading.busy)
-    hand = replace(hand, blocked=reading.block is not None, busy=busy)
+    hand = replace(hand, blocked=reading.block is not None, busy=bool(reading.busy))
     state = _with(state, hand)
     if reading.block is not None:
         return state
@@ -319,8 +318,7 @@ def ask_time(state: State, told: i.Tick, now: float, effects: Effects) -> State:
         return _recall(state, hand, item, now, effects) if since >= timing.unsubmitted_seconds else state
     if since >= timing.unsubmitted_seconds:
         given = item.given_id and item.accepted
-        unread = item.accepted and not state.readable
-        return (_no_record if given or unread else _not_submitted)(state, item, now, effects)
+        return (_no_record if given else _not_submitted)(state, item, now, effects)
     # What was given in the CLI's own protocol is never given again: there is no composer to take it back from.
     again = (
         since >= timing.transcript_ask_seconds

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from turnkeeper.retained.adapter import Command, Plan
-from turnkeeper.retained.adapters.codex import DAEMON_OFF, toml
+from turnkeeper.retained.adapters import codex as terminal
 from turnkeeper.retained.structured.dialect import Asked, Heard, HeardKind, Row, Speech, said, words_of
 
 COMMANDS: Final = frozenset({"/compact"})
@@ -23,19 +23,7 @@ NO_SUCH_METHOD: Final = -32601
 
 def command(plan: Plan) -> Command:
     """The session and its model are named in the protocol; servers and the rest by -c, as in a terminal."""
-    argv = [
-        *(plan.command or ("codex",)),
-        "app-server",
-        *DAEMON_OFF,
-        "-c",
-        "check_for_update_on_startup=false",
-    ]
-    if plan.trust_cwd:
-        argv += ["-c", f"projects.{toml(plan.cwd)}.trust_level={toml('trusted')}"]
-    for name, server in plan.mcp.items():
-        for key, value in server.items():
-            argv += ["-c", f"mcp_servers.{name}.{key}={toml(value)}"]
-    return Command(argv=(*argv, *plan.args))
+    return Command(argv=(*(plan.command or ("codex",)), "app-server", *terminal.settings(plan), *plan.args))
 
 
 def reads_as_command(text: str) -> bool:

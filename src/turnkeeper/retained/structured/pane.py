@@ -32,6 +32,8 @@ CLOSE_GRACE_SECONDS: Final = 5.0
 """How long a CLI may take to end with the server."""
 LOG_LINES: Final = 500
 SCREEN_LINES: Final = 60
+VIEW_LOOK_SECONDS: Final = 2.0
+"""How often a view that is told nothing looks whether the program still runs."""
 NO_TERMINAL: Final = 'This CLI is driven over pipes (driver = "structured"): it has no terminal to type into.'
 
 
@@ -313,21 +315,21 @@ class StructuredPane:
     async def view(self) -> AsyncIterator[Frame]:
         """What it says, as lines."""
         seen = self._seen
-        yield Frame("seed", b"\x1bc" + "\r\n".join([*self._log, ""]).encode())
+        yield self._log_frame()
         while self._piped.look().alive:
             if await self.wait_output(seen, VIEW_LOOK_SECONDS):
                 # The log is short: a viewer is shown its end anew, however much was said meanwhile.
                 seen = self._seen
-                yield Frame("seed", b"\x1bc" + "\r\n".join([*self._log, ""]).encode())
+                yield self._log_frame()
         yield Frame("ended")
+
+    def _log_frame(self) -> Frame:
+        return Frame("seed", b"\x1bc" + "\r\n".join([*self._log, ""]).encode())
 
     async def stop(self, grace_seconds: float) -> tuple[int, ...]:
         """End it with all it started."""
         self.on_stop()
         return await self._piped.stop(grace_seconds)
-
-
-VIEW_LOOK_SECONDS: Final = 2.0
 
 
 def _menu(asked: Asked) -> Menu:
