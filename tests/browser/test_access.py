@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser.conftest import World
-from tests.browser.test_page import words
+from tests.browser.test_page import tab_to, words
 from tests.browser.tour import PHONE, WIDE, phone_tour, tour
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -55,17 +55,7 @@ async def test_everything_is_done_with_the_keyboard_alone(world: World) -> None:
     page = await world.page()
     keys = page.keyboard
 
-    async def tab_to(name: str) -> None:
-        for _ in range(60):
-            await keys.press("Tab")
-            here = await page.evaluate(
-                "document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.innerText"
-            )
-            if (here or "").strip().startswith(name):
-                return
-        pytest.fail(f"the keyboard does not come to {name}")
-
-    await tab_to("Message")
+    await tab_to(page, "Message")
     await keys.type("find me again")
     await keys.press("Enter")
     await expect(page.get_by_text("ok find me again")).to_be_visible()
@@ -88,7 +78,7 @@ async def test_everything_is_done_with_the_keyboard_alone(world: World) -> None:
     await keys.press("Escape")
     await expect(page.get_by_text("The queue is paused")).to_be_visible()
     await page.locator("body").focus()
-    await tab_to("Go on")
+    await tab_to(page, "Go on")
     await keys.press("Enter")
     await expect(page.get_by_text("ok third")).to_be_visible()
     await keys.press("Control+k")

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page, Route, async_playwright, expect
 
 from tests.browser.conftest import ARGUMENTS, SCRIPT, World, opened
-from tests.browser.test_page import send, words
+from tests.browser.test_page import send, tab_to, words
 from tests.browser.tour import PHONE
 from tests.needs import NEEDS
 from turnkeeper.app import OPERATOR
@@ -183,17 +183,7 @@ async def test_a_phone_is_used_with_the_keyboard_alone(world: World) -> None:
     await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     keys = page.keyboard
 
-    async def tab_to(name: str) -> None:
-        for _ in range(60):
-            await keys.press("Tab")
-            here = await page.evaluate(
-                "document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.innerText"
-            )
-            if (here or "").strip().startswith(name):
-                return
-        pytest.fail(f"the keyboard does not come to {name}")
-
-    await tab_to("Message")
+    await tab_to(page, "Message")
     await keys.type("an old message")
     await keys.press("Enter")
     await expect(page.get_by_text("ok an old message")).to_be_visible(timeout=PATIENCE_MS)
@@ -202,13 +192,13 @@ async def test_a_phone_is_used_with_the_keyboard_alone(world: World) -> None:
     await keys.type("slow work")
     await keys.press("Enter")
     await expect(page.locator(".row.live")).to_be_visible(timeout=PATIENCE_MS)
-    await tab_to("Stop")
+    await tab_to(page, "Stop")
     await keys.press("Enter")
     await expect(page.locator("article.user .mark")).to_contain_text("stopped", timeout=PATIENCE_MS)
-    await tab_to("Conversations")
+    await tab_to(page, "Conversations")
     await keys.press("Enter")
     await expect(page.locator(".sidebar.open")).to_be_visible()
-    await tab_to("Search titles")
+    await tab_to(page, "Search titles")
     await keys.type("an old")
     await keys.press("Enter")
     await expect(page.get_by_text("ok an old message")).to_be_visible(timeout=PATIENCE_MS)

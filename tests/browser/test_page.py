@@ -20,6 +20,18 @@ async def send(page: Page, text: str) -> None:
     await page.press("#composer", "Enter")
 
 
+async def tab_to(page: Page, name: str) -> None:
+    """Press Tab until what is called so has the focus."""
+    for _ in range(60):
+        await page.keyboard.press("Tab")
+        here = await page.evaluate(
+            "document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.innerText"
+        )
+        if (here or "").strip().startswith(name):
+            return
+    pytest.fail(f"the keyboard does not come to {name}")
+
+
 async def words(page: Page) -> list[str]:
     return [
         " ".join(text.split())

@@ -23,6 +23,13 @@ from turnkeeper.testing.model_server.anthropic_wire import AnthropicWire
 from turnkeeper.testing.model_server.wire import Asked
 
 TOOL_SECONDS = 45
+EACH_CLI = [
+    pytest.param("pi", marks=[pytest.mark.pi_cli]),
+    pytest.param("codex", marks=[pytest.mark.codex_cli]),
+    pytest.param("claude-code", marks=[pytest.mark.claude_cli]),
+]
+LONG = 60.0
+"""Seconds that a real CLI may take for a turn."""
 KEPT = {"PATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV"}
 
 
@@ -204,3 +211,10 @@ enabled = false
     def tail(self) -> str:
         """The newest that the model was asked."""
         return "\n".join(body[-400:] for body in self.asked()[-3:])
+
+
+async def settled(stage: RealStage, *turns: str) -> None:
+    """These turns were answered, and their records found."""
+    for turn_id in turns:
+        turn = await stage.ended(turn_id, LONG)
+        assert (turn.state, turn.receipt.state) == ("settled", "confirmed"), (turn, await stage.screen())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.retained.real_stage import RealStage, clean_environment, script
+from tests.retained.real_stage import EACH_CLI, LONG, RealStage, clean_environment, script, settled
 from tests.retained.stage import OWNER
 from turnkeeper.conversation.parts import Text
 from turnkeeper.conversation.turns import Mode
@@ -20,15 +20,8 @@ from turnkeeper.testing.model_server import ModelServer
 
 pytestmark = [pytest.mark.tmux, pytest.mark.timeout(240)]
 
-CLIS = [
-    pytest.param("pi", marks=[pytest.mark.pi_cli]),
-    pytest.param("codex", marks=[pytest.mark.codex_cli]),
-    pytest.param("claude-code", marks=[pytest.mark.claude_cli]),
-]
-LONG = 60.0
 
-
-@pytest.fixture(params=CLIS)
+@pytest.fixture(params=EACH_CLI)
 async def stage(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[RealStage]:
@@ -43,12 +36,6 @@ async def stage(
 def pairs(*texts: str) -> list[str]:
     """A history of these texts, each answered."""
     return [line for text in texts for line in (f"u:{text}", f"a:ok {text}")]
-
-
-async def settled(stage: RealStage, *turns: str) -> None:
-    for turn_id in turns:
-        turn = await stage.ended(turn_id, LONG)
-        assert (turn.state, turn.receipt.state) == ("settled", "confirmed"), (turn, await stage.screen())
 
 
 async def test_texts_of_every_shape_arrive_in_order_and_history_is_what_was_said(stage: RealStage) -> None:
