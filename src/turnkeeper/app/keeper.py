@@ -805,6 +805,8 @@ class Keeper:
                 row = await self.store.attachment(part.attachment_id)
                 if row is None or row.user_id != principal.user_id:
                     raise PartInvalid(index=index, why="there is no such attachment; upload it first")
+                # Words of our own transcriber stand before those that an embedding program brings.
+                known = await self.recordings.known(row)
                 checked.append(
                     Attachment(
                         attachment_id=row.attachment_id,
@@ -812,7 +814,7 @@ class Keeper:
                         media_type=row.media_type,
                         size_bytes=row.size_bytes,
                         sha256=row.sha256,
-                        transcript=await self.recordings.known(row),
+                        transcript=part.transcript if known is None else known,
                     )
                 )
             else:
