@@ -75,6 +75,8 @@ class Posted:
         self.key = key
         self.answers: list[httpx2.Response] = []
         self.answered_at: list[float] = []
+        self.stored_as: str | None = None
+        """Its turn by the journal, where the sender did not stay for the answer."""
 
     @property
     def answer(self) -> httpx2.Response:
@@ -83,9 +85,9 @@ class Posted:
 
     @property
     def turn_id(self) -> str | None:
-        """The turn, once a 202 named it."""
+        """The turn, once a 202 or the journal named it."""
         stored = [each for each in self.answers if each.status_code == 202]
-        return str(stored[-1].json()["turn_id"]) if stored else None
+        return str(stored[-1].json()["turn_id"]) if stored else self.stored_as
 
 
 class Watcher:
