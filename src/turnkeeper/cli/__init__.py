@@ -91,7 +91,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         )
         sys.stdout.flush()
     except typer.TyperException as error:
-        return _refuse(error.format_message())
+        where = getattr(error, "ctx", None)
+        hint = f" ({where.command_path} --help shows how)" if where is not None else ""
+        return _refuse(error.format_message() + hint)
     except TurnkeeperError as error:
         return _refuse(error.sentence)
     except (KeyboardInterrupt, typer.Abort):
