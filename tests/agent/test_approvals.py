@@ -254,6 +254,51 @@ def test_a_crash_after_the_approved_call_began_does_not_run_it_again() -> None:
     run(main())
 
 
+@pytest.mark.parametrize(("late_seconds", "runs"), [(60.0, True), (60.1, False)])
+def test_a_yes_that_waited_for_its_lane_counts_as_long_as_a_confirmation(
+    late_seconds: float, runs: bool
+) -> None:
+    """The yes came in the last second of its question, and the lane was held by others after it."""
+
+    async def main() -> None:
+        shop = Shop()
+        world = World([DROP], "done", tools=shop.tools(), approval_seconds=30.0)
+        turn, needs = await parked(world)
+        await asyncio.sleep(30.0)
+        on = decided(turn, needs, "approve")
+        await asyncio.sleep(late_seconds)
+        assert isinstance(await on.carry_out(world.runner), Answered)
+        assert shop.ran == ([("drop", "staging")] if runs else [])
+        assert ("has expired before it could run" in str(results(on)["d1"].content)) is not runs
+
+    run(main())
+
+
+def test_a_yes_is_for_the_arguments_that_were_shown_in_whatever_order_their_keys_come() -> None:
+    async def main() -> None:
+        ran: list[tuple[str, int]] = []
+
+        @tool(destructive=True)
+        async def pay(to: str, amount: int) -> str:
+            """Pay."""
+            ran.append((to, amount))
+            return "paid"
+
+        first = call("pay", {"to": "a", "amount": 1}, "p1")
+        same = call("pay", {"amount": 1, "to": "a"}, "p2")
+        more = call("pay", {"to": "a", "amount": 1000}, "p3")
+        world = World([first], [same, more], tools=[tool_of(pay)])
+        turn, needs = await parked(world)
+        on, asked = await parked(world, decided(turn, needs, "approve"))
+        assert ran == [("a", 1)]
+        assert [a["call_id"] for a in asked.needs["approvals"]] == ["p3"], (
+            "other arguments need a yes of their own"
+        )
+        assert "p1" in str(results(on)["p2"].content), "the same call is not made twice on one yes"
+
+    run(main())
+
+
 CONFIRM = "confirm forced reboot"
 
 

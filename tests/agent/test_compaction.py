@@ -113,7 +113,9 @@ def test_within_one_long_turn_the_request_and_its_attachment_stay_word_for_word(
 
 
 @pytest.mark.parametrize(
-    "step", ["", TOO_LONG, [call("write", {"line": "x"}, "x")]], ids=["empty", "refused", "a call"]
+    "step",
+    ["", TOO_LONG, [call("write", {"line": "x"}, "x")], 'So far.\n<tool_call>\n{"name": "write"}'],
+    ids=["empty", "refused", "a call", "a leak"],
 )
 def test_a_summary_that_fails_is_said_and_the_turn_goes_on_without(step: Any) -> None:
     async def main() -> None:

@@ -6,10 +6,12 @@ import pytest
 
 from tests.agent.test_rounds import Counted
 from tests.agent.world import PlayedModel, World, call, kinds, results, run
+from tests.history.leak_samples import CONTROLS, LEAKS
 from turnkeeper.agent.definition import Policies
 from turnkeeper.conversation import events as ev
 from turnkeeper.conversation.messages import LEAKED
-from turnkeeper.conversation.parts import Text
+from turnkeeper.conversation.parts import Text, Thinking
+from turnkeeper.history.leak import find_leak, find_leak_in
 from turnkeeper.port.runner import Answered, FailedWith, Needs
 
 LEAK = 'Reading.\n<invoke name="read">\n<parameter name="name">a</parameter>\n</invoke>'
@@ -66,6 +68,39 @@ def test_a_later_turn_from_the_store_never_sees_the_leak() -> None:
     run(main())
 
 
+def test_what_is_announced_is_judged_and_announced_once() -> None:
+    """A reader of the stream may believe an answer when it comes: none is taken back in a later commit."""
+    from tests.agent.test_retry import STALL
+
+    async def main() -> None:
+        counted = Counted()
+        steps = [
+            LEAK,
+            LEAK,
+            [call("write", {"line": "a"}, "w")],
+            LEAK,
+            ("cut", "Half of", STALL),
+            LEAK,
+            "done",
+        ]
+        world = World(model=PlayedModel(*steps, chunk_seconds=0.2), tools=counted.tools)
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        announced = [b.message for b in turn.bodies(ev.MessageAppended) if b.message.role == "assistant"]
+        assert len({m.message_id for m in announced}) == len(announced) == 7
+        assert all(m.replay == (find_leak(m) is None and m.standing == "complete") for m in announced)
+        assert [(m.round, m.text) for m in announced if m.replay] == [(1, ""), (2, "done")]
+        assert [b.round for b in turn.bodies(ev.RoundFinished)] == [1, 2]
+        marks = {b.message_id for b in turn.bodies(ev.AttemptSuperseded)}
+        assert marks == {m.message_id for m in announced if find_leak(m)}
+        for kinds_ in turn.commits:
+            assert kinds_.count("AttemptSuperseded") == kinds_.count("MessageMarked")
+        drafted = "".join(b.text for b in turn.bodies(ev.DraftSaved))
+        assert "invoke" not in drafted
+
+    run(main())
+
+
 @pytest.mark.parametrize(("budget", "calls"), [(2, 3), (1, 2), (0, 1)])
 def test_after_the_budget_the_last_attempt_stays_as_it_is_with_a_warning(budget: int, calls: int) -> None:
     async def main() -> None:
@@ -118,6 +153,55 @@ def test_markup_beside_a_real_call_in_a_fence_or_asked_for_is_no_leak() -> None:
         assert not turn.bodies(ev.AttemptSuperseded)
         assert counted.ran
         assert results(turn)["w"].content == "wrote a"
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_no_dialect_is_shown_fed_or_run(name: str) -> None:
+    """Whatever a model's template writes, letter by letter: nothing of it is shown as an answer, kept for a feed, or run."""
+
+    async def main() -> None:
+        world = World(("deltas", [*LEAKS[name]]), "done", "next", tools=Counted().tools)
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        leak = find_leak_in(LEAKS[name])
+        assert leak is not None
+        shown = "".join(data["text"] for kind, data in turn.deltas if kind == "text")
+        assert shown == LEAKS[name][: leak.start] + "done"
+        later = turn.next_turn("again")
+        await later.carry_out(world.runner)
+        assert [m.text for m in world.model.sent[-1]] == ["hello", "done", "again"]
+        assert turn.bodies(ev.ToolIntended) == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", [name for name in CONTROLS if CONTROLS[name].strip()])
+def test_what_only_looks_like_a_leak_is_shown_whole_and_fed(name: str) -> None:
+    async def main() -> None:
+        world = World(("deltas", [*CONTROLS[name]]), "next")
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert "".join(data["text"] for kind, data in turn.deltas if kind == "text") == CONTROLS[name]
+        await turn.next_turn("again").carry_out(world.runner)
+        assert world.model.sent[-1][1].text == CONTROLS[name]
+
+    run(main())
+
+
+def test_markup_in_a_thought_is_no_answer_and_is_never_run() -> None:
+    """A thought is the model's own: it is not judged, and with no word beside it the call failed and is made again."""
+
+    async def main() -> None:
+        counted = Counted()
+        world = World([Thinking(LEAK)], [Thinking(LEAK), Text("done")], "next", tools=counted.tools)
+        turn = world.turn()
+        assert isinstance(await turn.carry_out(world.runner), Answered)
+        assert [b.failure.kind for b in turn.bodies(ev.RoundFailed)] == ["empty"]
+        assert turn.history()[-1].text == "done"
+        assert not turn.bodies(ev.AttemptSuperseded)
+        assert counted.ran == []
 
     run(main())
 

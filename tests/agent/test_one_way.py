@@ -30,6 +30,46 @@ def calls_of(method: str) -> Iterator[tuple[str, str]]:
                     yield str(path.relative_to(SOURCE)), function.name
 
 
+def makes(name: str) -> set[tuple[str, str]]:
+    """(file, function) of every place in the room of our loop, and in the drivers, that makes an event of this name."""
+    found = set()
+    for path in PRODUCTION:
+        if not {"agent", "provider"} & set(path.relative_to(SOURCE).parts):
+            continue
+        for function in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for node in ast.walk(function):
+                    made = node.func if isinstance(node, ast.Call) else None
+                    if name in (getattr(made, "attr", None), getattr(made, "id", None)):
+                        found.add((str(path.relative_to(SOURCE)), function.name))
+    return found
+
+
+def test_the_end_of_an_answer_is_announced_in_one_place() -> None:
+    """Seed 004: what streams an answer never says that it is finished, for whoever judges it comes after.
+
+    An answer of our loop that stays is announced by `_replied`, one that leaked by `_keep_leaked`, one that broke
+    by `keep`, and half of one that died with its process by `_keep_half`; somebody's own agent has the same two ends.
+    """
+    assert makes("RoundFinished") == {("agent/loop.py", "_replied"), ("agent/python.py", "_finished")}
+    assert makes("AttemptSuperseded") == {("agent/loop.py", "_keep_leaked")}
+    answers = {
+        ("agent/loop.py", "_replied"),
+        ("agent/loop.py", "_keep_leaked"),
+        ("agent/attempt.py", "keep"),
+        ("agent/entry.py", "_keep_half"),
+        ("agent/python.py", "_ended"),
+        ("agent/python.py", "_open_call"),
+    }
+    others = {
+        ("agent/loop.py", "_sum_up"),
+        ("agent/attempt.py", "address_end"),
+        ("agent/journal.py", "settle"),
+        ("agent/journal.py", "hold_place"),
+    }
+    assert makes("MessageAppended") == answers | others
+
+
 def test_a_model_is_called_in_two_places_only() -> None:
     asked = {at for at in calls_of("stream") if at[0].startswith(("agent", "app", "dispatch", "server"))}
     assert asked == {("agent/stream.py", "run"), ("agent/stream.py", "ask_quietly")}

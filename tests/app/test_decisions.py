@@ -237,3 +237,44 @@ async def test_a_choice_is_never_taken_for_a_later_question(
     with pytest.raises(TurnDecided):
         await keeper.dispatcher.change(stale, told)
     assert (await keeper.turn(OPERATOR, turn)).state == "parked"
+
+
+async def test_who_is_named_to_approve_decides_and_the_owner_does_not(tmp_path: Path) -> None:
+    agents = world(tmp_path, 60.0)
+    agents.write_text(agents.read_text().replace("policies = { ", 'policies = { approver = "boss", '))
+    boss = Principal("boss", ("read", "approve"))
+    async with await Keeper.open(tmp_path / "data", agents=agents) as keeper:
+        c = (await keeper.create_conversation(OPERATOR, "careful")).conversation_id
+        turn = (await keeper.submit(OPERATOR, c, key="k", parts=(Text("apply"),))).turn_id
+        await until(keeper, turn, "parked")
+        assert await keeper.approvals(OPERATOR) == []
+        assert await keeper.approvals(Principal("mallory", ("read", "approve"))) == []
+        (asked,) = await keeper.approvals(boss)
+        for other in (OPERATOR, Principal("mallory", ("read", "approve"))):
+            with pytest.raises(NotFound):
+                await keeper.decide_approval(other, asked["approval_id"], "approve")
+        (stuck,) = (await keeper.status(OPERATOR))["parked"]
+        assert [one["who"] for one in stuck["waits_for"]] == ["boss"], "status says for whom it waits"
+        await keeper.decide_approval(boss, asked["approval_id"], "approve")
+        await until(keeper, turn, "settled")
+        decided = [e.body.by for e in await keeper.store.events(c, limit=1000) if isinstance(e.body, Decided)]
+        assert decided == ["boss"]
+    assert effects(tmp_path) == "x"
+
+
+async def test_a_restart_between_the_yes_and_the_run_runs_it_once(tmp_path: Path) -> None:
+    agents = world(tmp_path, 60.0)
+    async with await Keeper.open(tmp_path / "data", agents=agents) as keeper:
+        c, turn, approval = await ask(keeper)
+        await keeper.pause(OPERATOR, c)
+        await keeper.decide_approval(OPERATOR, approval, "approve")
+    assert effects(tmp_path) == ""
+    async with await Keeper.open(tmp_path / "data", agents=agents) as keeper:
+        assert await keeper.approvals(OPERATOR) == []
+        with pytest.raises(ApprovalDecided):
+            await keeper.decide_approval(OPERATOR, approval, "deny")
+        await keeper.resume(OPERATOR, c)
+        await until(keeper, turn, "settled")
+    async with await Keeper.open(tmp_path / "data", agents=agents) as keeper:
+        assert (await keeper.turn(OPERATOR, turn)).state == "settled"
+    assert effects(tmp_path) == "x"

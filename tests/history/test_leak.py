@@ -152,7 +152,22 @@ PIECES = (
         "a",
         "> ",
     ),
-    ("call\n", "    ", "[TOOL_CALLS]", "assistant", "final", "text ", "\uff5c", "DSML", "~~~\n", "</", "\t"),
+    (
+        "- ",
+        "1. ",
+        "- ```\n",
+        "call\n",
+        "    ",
+        "[TOOL_CALLS]",
+        "assistant",
+        "final",
+        "text ",
+        "\uff5c",
+        "DSML",
+        "~~~\n",
+        "</",
+        "\t",
+    ),
 )
 pieces = st.lists(st.sampled_from([*PIECES[0], *PIECES[1]]), max_size=25)
 
@@ -191,4 +206,4 @@ def test_the_time_to_scan_is_linear_in_the_text() -> None:
 
 def test_every_dialect_is_in_the_samples() -> None:
     found = {leak.dialect for text in LEAKS.values() if (leak := find_leak_in(text)) is not None}
-    assert {d.name for d in DIALECTS} - found == {"arg_key", "function_call"}
+    assert {d.name for d in DIALECTS} - found == {"arg_key"}

@@ -38,6 +38,7 @@ from turnkeeper.conversation.parts import Json, Text, ToolCall
 from turnkeeper.conversation.turns import Failure, Usage
 from turnkeeper.failpoint import failpoint
 from turnkeeper.history.feed import FeedOptions, build_feed, find_expired
+from turnkeeper.history.leak import find_leak
 from turnkeeper.history.leak_calls import fit_to_schema, read_leaked_calls
 from turnkeeper.history.shape import SUMMARY
 from turnkeeper.port.provider import ModelCall, Provider, ProviderFailed, Reply
@@ -263,8 +264,11 @@ class ModelTurn(Attempt):
         streamed = await self._ask_for_summary(self.journal.messages[:cut])
         reply = streamed.reply
         summary = "" if reply is None else reply.message.text.strip()[:SUMMARY_CHARS_MAX]
-        if not summary:
+        # A summary is in every later feed: markup in it would teach the model longer than any answer does.
+        leaked = reply is not None and find_leak(reply.message) is not None
+        if not summary or leaked:
             why = "the summary was empty" if streamed.failure is None else streamed.failure.kind
+            why = "a tool call leaked into the summary" if leaked else why
             facts = {"why": why}
             self.journal.add(ev.Noticed(COMPACTION_FAILED, texts.compaction_failed(why), facts))
             return

@@ -56,7 +56,13 @@ _STRAY = ("court", "count", "call")
 DIALECTS: Final = (
     Dialect(
         name="invoke",
-        heads=("<invoke name=", "<antml:invoke name=", "<antml:parameter name="),
+        heads=(
+            "<invoke name=",
+            "<antml:invoke name=",
+            "<antml:parameter name=",
+            "<steptml:invoke name=",
+            "<xai:function_call name=",
+        ),
         evidence=r"""["'][^"'\n]{1,150}["'][^>\n]{0,40}>""",
         ends=False,
         after=_STRAY,
@@ -74,19 +80,29 @@ DIALECTS: Final = (
     Dialect(
         name="invoke",
         heads=("<function_calls>", "<antml:function_calls>", "</invoke>", "</antml:invoke>"),
-        evidence=r"\s*</?(?:antml:)?(?:invoke|function_calls|parameter)",
+        evidence=r"\s*(?:</?(?:antml:)?(?:invoke|function_calls|parameter)|[\w.]{1,64}\()",
         after=_STRAY,
         mentions=("<invoke", "invoke tag", "function_calls"),
     ),
     Dialect(
         name="tool_call",
-        heads=("<tool_call>", "<tool_calls>", "<|tool_call>", "<minimax:tool_call>"),
-        evidence=r"\s*(?:\{|\[|<(?:tool_call|function=|arg_key|invoke|parameter)|[\w.:-]{1,64}[ \t]*(?:\n|<|\{|\())",
+        heads=(
+            "<tool_call>",
+            "<tool_calls>",
+            "<|tool_call>",
+            "<minimax:tool_call>",
+            "<seed:tool_call>",
+            "<longcat_tool_call>",
+            "<TOOLCALL>",
+            "<tool_code>",
+        ),
+        # A name stands right behind its tag or on the next line: behind a blank it is the rest of a sentence.
+        evidence=r"\s*(?:\{|\[|<(?:tool_call|function=|arg_key|longcat_arg_key|invoke|parameter))|(?:[ \t]*\n\s*)?[\w.:-]{1,64}[ \t]*(?:\n|<|\{|\()",
         mentions=("tool_call", "tool call tag", "tool-call tag", "tool call markup", "tool-call markup"),
     ),
     Dialect(
         name="tool_call",
-        heads=("</tool_call>", "</tool_calls>", "</minimax:tool_call>"),
+        heads=("</tool_call>", "</tool_calls>", "</minimax:tool_call>", "</seed:tool_call>", "</TOOLCALL>"),
         evidence=r"\s*</?tool_call",
         mentions=("tool_call", "tool call tag", "tool-call tag"),
     ),
@@ -106,8 +122,8 @@ DIALECTS: Final = (
     ),
     Dialect(
         name="function_call",
-        heads=("<function_call>", "<tool_use>"),
-        evidence=r"\s*(?:\{|<)",
+        heads=("<function_call>", "<tool_use>", "<start_function_call>"),
+        evidence=r"\s*(?:\{|<|call:)",
         mentions=("function_call", "tool_use"),
     ),
     Dialect(
@@ -166,10 +182,25 @@ DIALECTS: Final = (
     ),
     Dialect(
         name="llama",
-        heads=("<|python_tag|>",),
+        heads=("<|python_tag|>", "<|python_start|>"),
         evidence=_NOT_PROSE,
         evidence_chars=2,
-        mentions=("python_tag",),
+        mentions=("python_tag", "python_start"),
+    ),
+    # The token with which others begin a call: Granite and Phi, LFM, Cohere, InternLM, Apertus, Functionary.
+    Dialect(
+        name="token",
+        heads=(
+            "<|tool_call|>",
+            "<|tool_call_start|>",
+            "<|START_ACTION|>",
+            "<|action_start|>",
+            "<|tools_prefix|>",
+            "<|recipient|>",
+        ),
+        evidence=_NOT_PROSE,
+        evidence_chars=2,
+        mentions=("<|tool_call", "START_ACTION", "action_start", "tools_prefix", "<|recipient"),
     ),
 )
 
@@ -189,6 +220,8 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 _NONE, _WAIT, _LEAK = 0, 1, 2
+_FENCED = -1
+"""What `_scan_ticks` says when ticks began a fence."""
 
 _BARS = str.maketrans({"｜": "|", "‖": "|", "▁": "_"})
 
@@ -214,8 +247,10 @@ _BY_FIRST: dict[str, tuple[_Head, ...]] = {
 }
 _WORD_HEADS = tuple(h.text for h in _HEADS if h.text[0].isalpha() and not h.at_line_start)
 _STOPS = re.compile(r"[`<\[\n]|assistant(?=final|commentary|analysis)|commentary(?= to=functions\.)")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_ITEM = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)+")
+"""What stands before a fence that begins an item of a list."""
 _LINE_START_CHARS_MAX = 400
+_ITEM_CHARS_MAX = 40
 
 
 def may_hold_markup(text: str) -> bool:
@@ -288,6 +323,8 @@ class LeakScanner:
         self._blank_before = False
         self._code_line = False
         self._fence = ""
+        self._line_so_far = ""
+        """The beginning of the line as far as it was taken."""
         self._skipping = False
         """Inside a quoted or indented line."""
         self._ended = False
@@ -322,8 +359,18 @@ class LeakScanner:
     # -- the machine
 
     def _take(self, count: int) -> None:
-        self._raw = self._raw[count:]
+        taken, self._raw = self._raw[:count], self._raw[count:]
         self._base += count
+        line = taken.rfind("\n") + 1
+        if line:
+            self._line_so_far = taken[line : line + _ITEM_CHARS_MAX + 1]
+        elif len(self._line_so_far) <= _ITEM_CHARS_MAX:
+            self._line_so_far += taken[: _ITEM_CHARS_MAX + 1]
+
+    def _begins_item(self, at: int) -> bool:
+        """Whether nothing stands in this line before `at` but what begins an item of a list."""
+        before = self._line_so_far + self._raw[: min(at, _ITEM_CHARS_MAX + 1)]
+        return len(before) <= _ITEM_CHARS_MAX and _ITEM.fullmatch(before) is not None
 
     def _scan(self) -> None:
         while self._raw and self._found is None:
@@ -443,7 +490,7 @@ class LeakScanner:
                     if verdict > 0:
                         at = verdict
                         continue
-                    return False
+                    return verdict == _FENCED
                 verdict = self._judge(at)
             if verdict == _LEAK:
                 return False
@@ -466,7 +513,10 @@ class LeakScanner:
         return len(raw)
 
     def _scan_ticks(self, at: int) -> int:
-        """Inline code from `at`: the place behind it, or 0 when more text is needed (all before is taken)."""
+        """Inline code from `at`: the place behind it, or 0 when more text is needed (all before is taken).
+
+        _FENCED when the ticks begin a fence, as the first thing of an item of a list; then its line is taken.
+        """
         raw = self._raw
         run = len(raw) - at - len(raw[at:].lstrip("`"))
         if at + run == len(raw) and not self._ended:
@@ -475,6 +525,13 @@ class LeakScanner:
         ticks = raw[at : at + run]
         line_end = raw.find("\n", at)
         limit = len(raw) if line_end < 0 else line_end
+        if run >= 3 and "`" not in raw[at + run : limit] and self._begins_item(at):
+            if line_end < 0 and not self._ended:
+                self._take(at)
+                return 0
+            self._fence, self._line_head = ticks, ""
+            self._take(len(raw) if line_end < 0 else line_end + 1)
+            return _FENCED
         close = at + run
         while True:
             close = raw.find(ticks, close, limit)
