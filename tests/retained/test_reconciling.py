@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.retained.stage import OWNER, Stage
 from turnkeeper.errors import NotPossible, StoreBusy
 from turnkeeper.retained.runner import RetainedRunner
+from turnkeeper.retained.session import Session
 from turnkeeper.testing.scripted_cli.quirks import Quirks
 from turnkeeper.transcript.tail import at_end
 
@@ -123,7 +125,59 @@ async def test_a_store_that_is_busy_hides_nothing_for_long(stage: Stage) -> None
     await stage.until(lambda: refused >= 2, why="nothing was to be stored")
     await stage.until(lambda: _said(stage, "ok typed by hand"), why="it was lost")
     assert (await stage.history()).count("u:typed by hand") == 1
-    assert (await stage.runner.state(stage.conversation_id))["trouble"] is None
+    await stage.until(lambda: _untroubled(stage), why="the trouble is over and still told")
+    assert (await stage.history()).count("u:typed by hand") == 1
+
+
+async def _untroubled(stage: Stage) -> bool:
+    return (await stage.runner.state(stage.conversation_id))["trouble"] is None
+
+
+async def test_a_merge_stores_what_the_watch_could_not_and_nothing_comes_twice(stage: Stage) -> None:
+    await stage.ready()
+    desk = stage.runner.desk
+    assert desk is not None
+    append, refused, busy = desk.append, 0, True
+
+    async def sometimes(conversation_id: str, *drafts: Any) -> object:
+        nonlocal refused
+        if busy:
+            refused += 1
+            raise StoreBusy
+        return await append(conversation_id, *drafts)
+
+    desk.append = sometimes  # type: ignore[method-assign]
+    await type_into(stage, "typed by hand")
+    await stage.until(lambda: _written(stage, b"ok typed by hand"), why="the CLI did not answer")
+    await stage.until(lambda: refused >= 1, why="nothing was to be stored")
+    await stage.keeper.reconcile(OWNER, stage.conversation_id)
+    assert (await stage.history())[-2:] == ["u:typed by hand", "a:ok typed by hand"]
+    busy = False
+    await stage.until(lambda: _untroubled(stage), why="the trouble is over and still told")
+    assert (await stage.history()).count("u:typed by hand") == 1
+    assert (await stage.history()).count("a:ok typed by hand") == 1
+
+
+async def test_after_every_turn_a_short_record_is_merged_whole(stage: Stage) -> None:
+    """The watch is made to miss what a person typed: the merge behind the next turn finds it, in its place."""
+    await stage.ready()
+    session = await stage.runner.session(stage.conversation_id)
+    await session.lock.acquire()
+    await type_into(stage, "missed by all")
+    await stage.until(lambda: _written(stage, b"ok missed by all"), why="the CLI did not answer")
+    assert session.tape.path is not None
+    session.tape.cursor = at_end(session.tape.path)
+    session.lock.release()
+    assert (await stage.history()).count("u:missed by all") == 0
+    await stage.ended(await stage.post("next"))
+    await stage.until(lambda: _said(stage, "ok missed by all"), why="no merge found it")
+    assert (await stage.history())[-4:] == ["u:missed by all", "a:ok missed by all", "u:next", "a:ok next"]
+    await stage.until(lambda: _is_settled(session), why="it is merged again and again")
+    assert (await stage.history()).count("u:missed by all") == 1
+
+
+async def _is_settled(session: Session) -> bool:
+    return not session.unsure
 
 
 async def test_after_a_failure_the_whole_record_is_merged(
@@ -132,6 +186,7 @@ async def test_after_a_failure_the_whole_record_is_merged(
     asked: list[str] = []
     desk = stage.runner.desk
     assert desk is not None
+    stage.runner.config = msgspec.structs.replace(stage.runner.config, merge_bytes_max=0)
     merge = desk.reconcile
 
     async def reconcile(conversation_id: str, *rest: Any) -> object:
@@ -140,7 +195,7 @@ async def test_after_a_failure_the_whole_record_is_merged(
 
     monkeypatch.setattr(desk, "reconcile", reconcile)
     await stage.ready()
-    assert asked == []
+    assert asked == [], "a record that is longer than the bound is not read again for a turn that went well"
     turn_id = await stage.post("[[say:some words]] [[crash:3]]")
     assert (await stage.ended(turn_id)).state == "failed"
     await stage.until(lambda: asked, why="nobody merged")

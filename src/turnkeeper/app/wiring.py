@@ -175,6 +175,7 @@ def make_retained_runner(
         approval_seconds=definition.policies.approval_seconds or settings.approval_seconds,
         approver=definition.policies.approver,
         structured=kept.driver == "structured",
+        merge_bytes_max=settings.merge_bytes_max,
         timing=timing_of(definition, settings),
     )
     return RetainedRunner(

@@ -31,7 +31,7 @@ from turnkeeper.errors import (
     TurnkeeperError,
 )
 from turnkeeper.port.clock import Clock, Ids
-from turnkeeper.port.runner import FailedWith, Outcome, TurnPort
+from turnkeeper.port.runner import FailedWith, Needs, Outcome, TurnPort
 from turnkeeper.projection.view import iso
 from turnkeeper.retained.adapter import Adapter
 from turnkeeper.retained.adapters import adapter_named
@@ -111,11 +111,22 @@ class RetainedRunner:
             await self._know(session.conversation_id)
             try:
                 outcome = await Run(session, turn, self.desk).carry_out()
-                session.unsure = session.unsure or isinstance(outcome, FailedWith) or session.tape.reset
+                session.unsure = session.unsure or self._may_miss(session, outcome)
                 return outcome
             finally:
                 session.running = None
                 self._begin_watch()
+
+    def _may_miss(self, session: Session, outcome: Outcome) -> bool:
+        """Whether the whole record is to be merged now that a turn has ended: in doubt always, else if it is short.
+
+        What the turn was read as is journaled already; a merge finds what nobody saw, and mostly nothing.
+        """
+        if isinstance(outcome, FailedWith) or session.tape.reset:
+            return True
+        if isinstance(outcome, Needs):
+            return False
+        return 0 < session.tape.size_bytes <= self.config.merge_bytes_max
 
     async def outlived(self, turn: Turn) -> bool:
         """Whether the CLI that carries out this turn outlived the server."""
@@ -526,7 +537,8 @@ class RetainedRunner:
     async def _watch_one(self, session: Session) -> None:
         now = self._clock.now()
         await self._hear(session)
-        if session.unsure and self.desk is not None:
+        if session.unsure and self.desk is not None and not session.pending:
+            # What is pending could not be stored, or belongs to the turn that runs next: a merge comes after it.
             session.unsure = False
             try:
                 await self.desk.reconcile(session.conversation_id, session.where, session.merged)

@@ -663,6 +663,14 @@ class Session:
         for identity in identities[-KNOWN_ROWS_MAX:]:
             if identity not in known:
                 remember(self.keep.known_rows, identity)
+        held, texts = set(identities), set(self.handed.values())
+        # From a text that was handed over on, all belongs to the turn that runs next.
+        taken = (
+            n for n, sign in enumerate(self.pending) if sign.kind is SignKind.TAKEN and sign.text in texts
+        )
+        end = next(taken, len(self.pending))
+        waiting = [s for s in self.pending[:end] if s.kind not in JOURNALED or s.native_id not in held]
+        self.pending = [*waiting, *self.pending[end:]]
 
     def pasted(self, text: str) -> None:
         """A text was pasted into this pane: it may be cleared away by whoever comes next."""

@@ -28,6 +28,11 @@ class Tape:
         self._memory = Memory()
         self._seen: tuple[int, int] | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        """How long the file was when it was read last; 0 if it never was."""
+        return 0 if self._seen is None else self._seen[1]
+
     def poll(self) -> list[Sign]:
         """Signs since the last call. A file that is not there yet has none, and is not readable."""
         self.reset = False
