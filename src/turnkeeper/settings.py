@@ -175,7 +175,7 @@ class Settings(BaseSettings):
     """How long after the last Enter the CLI's transcript is asked."""
     unsubmitted_seconds: Seconds = 60.0
     """A message that still stands unsent in the composer after this long has failed."""
-    merge_bytes_max: Budget = 16_000_000
+    merge_bytes_max: Budget = 4_000_000
     """A CLI's record of at most this many bytes is merged whole after every turn; a longer one only when something
     of it may have been missed."""
 

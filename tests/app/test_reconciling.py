@@ -12,6 +12,7 @@ import pytest
 from tests.app.test_keeper import GatedRunner, ended, say, texts
 from tests.transcript.writing import ClaudeSession
 from turnkeeper.app import OPERATOR, Keeper
+from turnkeeper.app import keeper as keeper_module
 from turnkeeper.conversation.events import Draft, HistoryReconciled, SessionBound
 from turnkeeper.conversation.turns import Principal
 from turnkeeper.errors import Forbidden, NotFound, NotPossible, StoreFull
@@ -194,6 +195,13 @@ async def test_what_was_found_is_told_even_if_it_cannot_be_stored(
     async def full(*_: Any) -> Any:
         raise StoreFull
 
+    heard: list[str] = []
+    reconcile = keeper_module.reconcile_conversation
+
+    async def listened(*args: Any, **more: Any) -> Any:
+        return await reconcile(*args, **{**more, "rows": heard.extend})
+
+    monkeypatch.setattr(keeper_module, "reconcile_conversation", listened)
     with monkeypatch.context() as patch:
         patch.setattr(SQLiteStore, "commit", full)
         done = await keeper.reconcile(OPERATOR, c, name)
@@ -204,8 +212,10 @@ async def test_what_was_found_is_told_even_if_it_cannot_be_stored(
     )
     assert done.why == StoreFull().sentence
     assert await texts(keeper, c) == []
+    assert heard == [], "what is not stored is not to be passed over by who reads the same file"
     assert (await keeper.reconcile(OPERATOR, c, name)).stored
     assert await texts(keeper, c) == ["u:hello", "a:hi"]
+    assert len(heard) >= 2
 
 
 async def test_secrets_in_a_transcript_are_masked_like_all_others(keeper: Keeper, home: Home) -> None:

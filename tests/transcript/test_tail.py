@@ -6,13 +6,15 @@ import json
 import os
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 
 from tests.transcript.writing import ClaudeSession
-from turnkeeper.transcript import claude_code, codex, project
+from turnkeeper.transcript import claude_code, codex, project, tail
 from turnkeeper.transcript.claude_code.rows import Row
 from turnkeeper.transcript.follow import SETTLE_SECONDS, Follower, ended, settle
 from turnkeeper.transcript.lines import LineReader, open_bytes
@@ -239,6 +241,32 @@ def test_the_longest_line_is_held_exactly(path: Path, over: int) -> None:
         ]
     assert len(line) == limit + over
     assert (len(rows), counters.malformed) == ((1, 0) if over == 0 else (0, 1))
+
+
+@pytest.mark.parametrize("length", [4999, 5000, 5001, 12_345])
+@pytest.mark.parametrize("limit", [1024, 64 * 1024])
+def test_a_line_that_is_longer_than_one_look_takes_is_passed_and_stops_nothing(
+    path: Path, length: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held (limit above it) or counted as malformed: what comes behind it is read in any case."""
+    monkeypatch.setattr(tail, "LineReader", partial(LineReader, chunk_bytes=256, line_bytes_max=limit))
+    line = b'{"type":"user","message":{"content":"%s"}}\n'
+    long = line % (b"y" * (length - len(line % b"")))
+    good = line % b"a"
+    path.write_bytes(long + good + long + good)
+    rows: list[Any] = []
+    malformed = 0
+    cursor = None
+    for _ in range(6):
+        found = tail_lines(path, Row, cursor, take_bytes=5000)
+        cursor, malformed = found.cursor, malformed + found.counters.malformed
+        rows += found.rows
+        if not found.more:
+            break
+    else:
+        pytest.fail("it stands before the long line for ever")
+    short = [text for text in texts(rows) if len(text) < 10]
+    assert (short, malformed, len(rows)) == ((["a"] * 2, 2, 2) if limit < length else (["a"] * 2, 0, 4))
 
 
 def test_memory_is_bounded_by_the_chunk_and_not_by_the_file(path: Path) -> None:

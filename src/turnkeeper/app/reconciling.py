@@ -18,7 +18,7 @@ import msgspec
 from turnkeeper.conversation.events import Draft, MessageAppended, SessionBound
 from turnkeeper.conversation.messages import Message
 from turnkeeper.dispatch import Dispatcher
-from turnkeeper.errors import NotFound, TurnkeeperError
+from turnkeeper.errors import NotFound, NotPossible, TurnkeeperError
 from turnkeeper.history.reconcile import Reconciled
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.store import Store
@@ -159,6 +159,9 @@ async def reconcile_conversation(
     Raises NotFound (the named session is nowhere), Unreadable (it cannot be read), NotPossible (a turn runs:
     it takes what is new from the transcript itself).
     """
+    if await dispatcher.holds(conversation_id):
+        # Asked again when it counts; before a long record is read for nothing.
+        raise NotPossible(why="A turn runs in this conversation; try again when it has ended.")
     names = [session] if session is not None else await sessions_of(store, conversation_id)
     if session is not None and session.partition(":")[0] not in MODULES:
         raise NotFound(what="session")
@@ -180,8 +183,6 @@ async def reconcile_conversation(
             evidence=evidence,
         )
         merges.append(merged)
-        if rows is not None:
-            rows(merged.identities)
         return [
             Draft(
                 body, turn_id=body.message.turn_id if isinstance(body, MessageAppended) else None, actor=actor
@@ -195,6 +196,8 @@ async def reconcile_conversation(
         try:
             events = await dispatcher.complete(conversation_id, missing_from)
             added = tuple(event.body.message for event in events if isinstance(event.body, MessageAppended))
+            if rows is not None:
+                rows(merges[-1].identities)
         except TurnkeeperError as error:
             if not merges:
                 raise

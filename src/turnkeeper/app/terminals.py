@@ -59,9 +59,9 @@ class DispatchDesk:
 
     async def reconcile(
         self, conversation_id: str, where: Roots, rows: Callable[[Sequence[str]], None]
-    ) -> object:
+    ) -> str | None:
         """Merge the CLI's whole record into history. Raises NotPossible while a turn runs."""
-        return await reconcile_conversation(
+        merged = await reconcile_conversation(
             self._dispatcher,
             self._store,
             conversation_id,
@@ -72,6 +72,7 @@ class DispatchDesk:
             actor="runner",
             rows=rows,
         )
+        return merged.why
 
 
 class Terminals:

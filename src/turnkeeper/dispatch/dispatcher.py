@@ -1040,6 +1040,10 @@ class Dispatcher:
                 return ()
             return await self._journal(actor, drafts)
 
+    async def holds(self, conversation_id: str) -> bool:
+        """Whether a turn runs or waits in the lane now: then nothing can be completed. Raises NotFound."""
+        return (await self.actor(conversation_id)).lane.holder is not None
+
     async def close_conversation(self, conversation_id: str, deleted: Draft) -> None:
         """Stop what runs and start nobody; when the time to undo is over, the queue is cancelled."""
         await self.tell(conversation_id, inputs.Close(actor=deleted.actor), extra=[deleted])

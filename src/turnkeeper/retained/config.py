@@ -51,7 +51,7 @@ class RetainedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Driven in the CLI's own protocol over pipes, instead of in a terminal."""
     columns: int = 200
     rows: int = 50
-    merge_bytes_max: int = 16_000_000
+    merge_bytes_max: int = 4_000_000
     """A record of at most this many bytes is merged whole after every turn."""
     timing: Timing = Timing()
 

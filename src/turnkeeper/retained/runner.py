@@ -51,6 +51,8 @@ CONVERSATIONS_MAX = 10_000
 """So many conversations of one agent are looked after across restarts, the newest."""
 WATCH_SECONDS = 0.5
 """How often the transcripts of idle CLIs are asked."""
+MERGE_AGAIN_SECONDS = 10.0
+"""A whole record is read again this long after a merge of it could not be stored."""
 ADOPT_LOOKS = 10
 ADOPT_LOOK_SECONDS = 0.2
 """A pane that is to be adopted is looked at so often: a CLI may be starting."""
@@ -211,7 +213,6 @@ class RetainedRunner:
         async with session.lock:
             await self._hear(session)
             yield session
-            session.unsure = False
             await session.save()
 
     # -- what else can be asked of it
@@ -534,20 +535,30 @@ class RetainedRunner:
         if signs:
             await session.save()
 
+    async def _merge(self, session: Session, desk: Desk) -> None:
+        """Merge the whole record. While a turn holds the lane it reads what is new itself, and this comes after it."""
+        try:
+            why = await desk.reconcile(session.conversation_id, session.where, session.merged)
+        except NotPossible:
+            return
+        except TurnkeeperError as error:
+            why = error.sentence
+        session.unsure = why is not None
+        if why is not None:
+            session.trouble = why
+            session.merge_later = (self._clock.now() + MERGE_AGAIN_SECONDS, why)
+        await session.save()
+
     async def _watch_one(self, session: Session) -> None:
         now = self._clock.now()
         await self._hear(session)
+        # What is pending could not be stored, or belongs to the turn that runs next: a merge comes after it.
         if session.unsure and self.desk is not None and not session.pending:
-            # What is pending could not be stored, or belongs to the turn that runs next: a merge comes after it.
-            session.unsure = False
-            try:
-                await self.desk.reconcile(session.conversation_id, session.where, session.merged)
-                await session.save()
-            except NotPossible:
-                # A turn holds the lane: it reads what is new, and this comes after it.
-                session.unsure = True
-            except TurnkeeperError as error:
-                session.unsure, session.trouble = True, error.sentence
+            at, why = session.merge_later
+            if now >= at:
+                await self._merge(session, self.desk)
+            else:
+                session.trouble = why
         timing = self.config.timing
         if session.keep.pane is not None and now - session.looked_at >= timing.pane_check_seconds:
             with contextlib.suppress(TerminalTrouble):

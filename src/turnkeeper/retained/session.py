@@ -65,10 +65,11 @@ class Desk(Protocol):
 
     async def reconcile(
         self, conversation_id: str, where: Roots, rows: Callable[[Sequence[str]], None]
-    ) -> object:
+    ) -> str | None:
         """Merge the whole record of the conversation's native sessions into history.
 
-        `rows` is told which rows history holds after it. Raises NotPossible while a turn runs.
+        `rows` is told which rows history holds after it. Returns why what was found could not be stored; None if
+        it was. Raises NotPossible while a turn runs.
         """
         ...
 
@@ -131,6 +132,8 @@ class Session:
         """Why the watch could not do its work the last time."""
         self.unsure = False
         """The tape may have missed something: the whole record is merged when nothing runs."""
+        self.merge_later = (0.0, "")
+        """Not before this time, and why: what was found could not be stored."""
         self.menu_told = ""
         """The menu between turns that was told of."""
         self.parked_on = ("", 0.0)
@@ -663,14 +666,19 @@ class Session:
         for identity in identities[-KNOWN_ROWS_MAX:]:
             if identity not in known:
                 remember(self.keep.known_rows, identity)
-        held, texts = set(identities), set(self.handed.values())
-        # From a text that was handed over on, all belongs to the turn that runs next.
-        taken = (
-            n for n, sign in enumerate(self.pending) if sign.kind is SignKind.TAKEN and sign.text in texts
-        )
-        end = next(taken, len(self.pending))
-        waiting = [s for s in self.pending[:end] if s.kind not in JOURNALED or s.native_id not in held]
-        self.pending = [*waiting, *self.pending[end:]]
+        held = set(identities)
+        handed, late = set(self.handed.values()), {one.key for one in self.keep.ended}
+        waiting: list[Sign] = []
+        for number, sign in enumerate(self.pending):
+            taken = sign.kind is SignKind.TAKEN
+            if taken and sign.text in handed:
+                # From here on all belongs to the turn that runs next.
+                waiting += self.pending[number:]
+                break
+            # The text of an ended turn proves its delivery, whoever stored the row.
+            if sign.kind not in JOURNALED or sign.native_id not in held or (taken and sign.text in late):
+                waiting.append(sign)
+        self.pending = waiting
 
     def pasted(self, text: str) -> None:
         """A text was pasted into this pane: it may be cleared away by whoever comes next."""

@@ -81,7 +81,11 @@ class LineReader(Generic[R]):
         """The byte behind the last LF that was read."""
 
     def read(self, stream: BinaryIO, *, start: int = 0, limit: int | None = None) -> Iterator[Batch[R]]:
-        """Batches of rows from `start` (the stream stands there already) for at most `limit` bytes."""
+        """Batches of rows from `start` (the stream stands there already) for at most `limit` bytes.
+
+        A first line that is longer than `limit` is read to its end all the same: whoever reads on behind the last
+        whole line would else never get past it.
+        """
         buffer = bytearray(self._chunk_bytes)
         view = memoryview(buffer)
         filled = 0
@@ -108,6 +112,8 @@ class LineReader(Generic[R]):
             end = buffer.rfind(b"\n", filled, filled + count) + 1
             filled += count
             if end == 0:
+                if limit is not None and left <= 0 and self.consumed == start:
+                    left = self._chunk_bytes
                 continue
             first = 0
             if dropping:
