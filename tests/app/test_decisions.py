@@ -184,7 +184,7 @@ async def test_two_answers_at_once_are_one_decision(keeper: Keeper, tmp_path: Pa
 
 def in_between(keeper: Keeper, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[None]]) -> None:
     """Have `act` done once between the moment a decision's question is read and the moment it is told."""
-    read, acts = keeper._approval, [act]
+    read, acts = keeper._decisions._asked, [act]
 
     async def slowly(approval_id: str) -> Any:
         found = await read(approval_id)
@@ -192,7 +192,7 @@ def in_between(keeper: Keeper, monkeypatch: pytest.MonkeyPatch, act: Callable[[]
             await acts.pop()()
         return found
 
-    monkeypatch.setattr(keeper, "_approval", slowly)
+    monkeypatch.setattr(keeper._decisions, "_asked", slowly)
 
 
 @pytest.mark.parametrize("which", ["the one that was decided", "the other one"])

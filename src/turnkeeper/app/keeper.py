@@ -7,7 +7,6 @@ outer shapes of projection/view.py. HTTP and the command line are thin shells ov
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -21,10 +20,11 @@ from msgspec.structs import replace
 
 from turnkeeper.agent.agents_file import load_agent_tools, load_agents, load_servers, secrets_of, servers_of
 from turnkeeper.agent.definition import AgentDefinition, Model
+from turnkeeper.app.access import Access
 from turnkeeper.app.connections import Connections
+from turnkeeper.app.decisions import GIVE_UP, Decisions, offered, waited_for
 from turnkeeper.app.drafts import Drafts
 from turnkeeper.app.files import FileStore
-from turnkeeper.app.principals import Principals
 from turnkeeper.app.pushing import Pushing
 from turnkeeper.app.reconciling import Reconciliation, own_roots, reconcile_conversation
 from turnkeeper.app.recordings import Recordings, key_of
@@ -35,9 +35,7 @@ from turnkeeper.app.vault import SealedValues
 from turnkeeper.app.wiring import Surroundings, check_agent, make_runner, open_model
 from turnkeeper.conversation import codec
 from turnkeeper.conversation import ids as id_kinds
-from turnkeeper.conversation.events import ApprovalDecided as ApprovalDecidedEvent
 from turnkeeper.conversation.events import (
-    ApprovalRequested,
     ConversationArchived,
     ConversationCreated,
     ConversationDeleted,
@@ -45,7 +43,6 @@ from turnkeeper.conversation.events import (
     Draft,
     Event,
 )
-from turnkeeper.conversation.ids import turn_of_approval
 from turnkeeper.conversation.masking import Masker
 from turnkeeper.conversation.messages import ASSISTANT, COMPLETE, TOOL, USER, WORKING, Origin
 from turnkeeper.conversation.parts import Attachment, Part, Text, plain_text
@@ -61,10 +58,8 @@ from turnkeeper.conversation.turns import (
 )
 from turnkeeper.dispatch import Broadcast, Dispatcher
 from turnkeeper.dispatch.dispatcher import Limits
-from turnkeeper.dispatch.sign_ins import waits_for
 from turnkeeper.dispatch.why import explain
 from turnkeeper.errors import (
-    ApprovalDecided,
     BadInput,
     ConfigError,
     Conflict,
@@ -74,14 +69,11 @@ from turnkeeper.errors import (
     NotAnswered,
     NotFound,
     NothingToSend,
-    NotWaiting,
     PartInvalid,
     SettingInvalid,
     StoreBusy,
     StoreFull,
     TextTooLong,
-    TurnDecided,
-    Unauthorized,
 )
 from turnkeeper.history.feed import BUILT_IN, FeedOptions, build_feed, find_compaction, find_expired
 from turnkeeper.lane import Rules, inputs
@@ -127,8 +119,6 @@ PROBE_BYTES = 64 * 1024
 """What the store must take, after it has refused a submission, before it counts as healthy again."""
 EVENTS_PAGE = 1000
 """Events that are read at once where all of a turn's are wanted."""
-DECIDE_TRIES = 8
-"""How often a decision is read anew because its turn went on, and waits again, while it was given."""
 
 OPERATOR = Principal(user_id=OWNER, scopes=OWNER_SCOPES, kind="operator")
 """Who an embedding program is, unless it says otherwise."""
@@ -152,45 +142,6 @@ def _keys_of(agents: Mapping[str, AgentDefinition], servers: Mapping[str, McpSer
             with contextlib.suppress(OSError):
                 keys.append(Path(file).read_text(encoding="utf-8").strip())
     return keys
-
-
-def _sign_in_card(wait: dict[str, Any], at: dict[str, Any]) -> dict[str, Any]:
-    """What is shown to who must sign in somewhere."""
-    names = ", ".join(call["name"] for call in wait["calls"])
-    why = {
-        "revoked": "does not accept your sign-in any more",
-        "scope": "wants you to allow more than you did",
-        "moved": "has another address now than when you signed in",
-    }.get(wait["why"], "needs you to sign in")
-    return {
-        "kind": "auth",
-        "server": wait["server"],
-        "sentence": f"{wait['server']} {why}; {names} waits for that. Open /connect/{wait['server']} here to sign in.",
-        "why": wait["why"],
-        "calls": wait["calls"],
-        "connect": f"/connect/{wait['server']}",
-        "choices": ["do_not_connect"],
-        **at,
-        "expires_at": iso(wait["expires_at"]),
-    }
-
-
-def _waits_for(turn: Turn) -> list[dict[str, Any]]:
-    """Who must do what before a parked turn goes on: `{who, what, until}`."""
-    needs: Any = turn.needs or {}
-    found = [
-        {
-            "who": one.get("who") or turn.user_id,
-            "what": f"approval of {one.get('name')}",
-            "until": iso(one.get("expires_at")),
-        }
-        for one in needs.get("approvals", ())
-    ]
-    found += [
-        {"who": one["person"], "what": f"sign-in at {one['server']}", "until": iso(one["expires_at"])}
-        for one in waits_for(turn)
-    ]
-    return found or [{"who": turn.user_id, "what": str(needs.get("kind", "decision")), "until": None}]
 
 
 class Keeper:
@@ -220,7 +171,7 @@ class Keeper:
         self._refused = False
         """Whether the store has refused a submission since it was last seen to take one."""
         self._runners: dict[str, Runner] = dict(runners or {})
-        self._principals = Principals(seconds=settings.token_check_seconds, monotonic=clock.monotonic)
+        self._access = Access(store, clock, ids, settings.token_check_seconds)
         servers = load_servers(agents_path)
         transcriber_key = key_of(settings)
         keys = [*_keys_of(agents, servers), *filter(None, [transcriber_key])]
@@ -251,11 +202,12 @@ class Keeper:
             ),
             owner=f"{os.getpid()}-{secrets.token_hex(4)}",
             broadcast=self.broadcast,
-            still_allowed=self._still_allowed,
+            still_allowed=self._access.still_allowed,
             masker=masker,
             seals=None if masker is None else Seals(store, data),
             keep_file=self._keep_file,
         )
+        self._decisions = Decisions(store, self.dispatcher, clock)
         self._around = Surroundings(
             keepsakes=store,
             terminal=terminal or Tmux((data or Path()).resolve() / "tmux"),
@@ -396,32 +348,11 @@ class Keeper:
 
     async def authenticate(self, secret: str) -> Principal:
         """Whose bearer token this is. Raises Unauthorized."""
-        sha256 = hashlib.sha256(secret.encode()).hexdigest()
-        known = self._principals.recall(sha256)
-        if known is not None:
-            return known
-        row = await self.store.token_by_hash(sha256)
-        principal = None if row is None else await self._principal_of(row)
-        if row is None or principal is None:
-            raise Unauthorized
-        left_seconds = None if row.expires_at is None else row.expires_at - self.clock.now()
-        self._principals.remember(sha256, principal, left_seconds=left_seconds)
-        return principal
+        return await self._access.authenticate(secret)
 
     async def principal_of_token(self, token_id: str) -> Principal | None:
         """Whose token this is, if it still stands."""
-        row = await self.store.token(token_id)
-        return None if row is None else await self._principal_of(row)
-
-    async def _principal_of(self, row: TokenRow) -> Principal | None:
-        if row.revoked_at is not None:
-            return None
-        if row.expires_at is not None and row.expires_at <= self.clock.now():
-            return None
-        user = await self.store.user(row.user_id)
-        if user is None or user.disabled_at is not None:
-            return None
-        return Principal(user_id=row.user_id, scopes=row.scopes, token_id=row.token_id)
+        return await self._access.principal_of_token(token_id)
 
     async def create_token(
         self,
@@ -432,40 +363,11 @@ class Keeper:
         expires_seconds: float | None = None,
     ) -> tuple[str, TokenRow]:
         """A new bearer token for `user` (made if new); returns the secret, which is not kept, and its row."""
-        unknown = [scope for scope in scopes if scope not in {str(right) for right in Right}]
-        if unknown:
-            raise BadInput(f"There is no scope {unknown[0]!r}; there are {', '.join(Right)}.")
-        now = self.clock.now()
-        if await self.store.user(user) is None:
-            await self.store.put_user(UserRow(user_id=user, name=user, created_at=now))
-        secret = f"tk_{secrets.token_urlsafe(32)}"
-        row = TokenRow(
-            token_id=self.ids.make(id_kinds.TOKEN),
-            user_id=user,
-            sha256=hashlib.sha256(secret.encode()).hexdigest(),
-            scopes=tuple(scopes),
-            created_at=now,
-            expires_at=None if expires_seconds is None else now + expires_seconds,
-            label=label,
-        )
-        await self.store.put_token(row)
-        return secret, row
+        return await self._access.create_token(user, scopes, label=label, expires_seconds=expires_seconds)
 
     async def revoke_token(self, token_id: str) -> None:
-        """From now on the token opens nothing; its streams end."""
-        row = await self.store.token(token_id)
-        if row is None:
-            raise NotFound(what="token")
-        await self.store.put_token(replace(row, revoked_at=self.clock.now()))
-        self._principals.forget(token_id)
-
-    async def _still_allowed(self, request: Request) -> bool:
-        """Whether a turn that waited may still run in its sender's name (G18)."""
-        principal = request.principal
-        if principal.token_id is not None:
-            return await self.principal_of_token(principal.token_id) is not None
-        user = await self.store.user(principal.user_id)
-        return user is not None and user.disabled_at is None
+        """From now on the token opens nothing; its streams end. Raises NotFound."""
+        await self._access.revoke_token(token_id)
 
     # ------------------------------------------------------------------ conversations
 
@@ -971,109 +873,20 @@ class Keeper:
     async def approvals(self, principal: Principal) -> list[dict[str, Any]]:
         """What waits for a decision of the principal's: approvals and turns that need an action, oldest first."""
         authorise(principal, Right.READ, ANYWHERE)
-        found: list[dict[str, Any]] = []
-        for turn in await self.store.turns_in([TurnState.PARKED]):
-            needs = turn.needs or {}
-            conversation = await self.store.conversation(turn.conversation_id)
-            if conversation is None or conversation.deleted_at is not None:
-                continue
-            at = {
-                "turn_id": turn.turn_id,
-                "conversation_id": turn.conversation_id,
-                "title": conversation.title,
-                "agent": turn.agent,
-            }
-            found += [
-                _sign_in_card(wait, {**at, "approval_id": turn.turn_id})
-                for wait in waits_for(turn)
-                if wait["person"] == principal.user_id
-            ]
-            if needs.get("kind") not in ("approval", "auth"):
-                if conversation.owner == principal.user_id:
-                    found.append({"approval_id": turn.turn_id, **needs, **at})
-                continue
-            for asked in needs.get("approvals", ()):
-                if (asked.get("who") or conversation.owner) == principal.user_id:
-                    expires = asked.get("expires_at")
-                    found.append({"kind": "approval", **asked, **at, "expires_at": iso(expires)})
-        return [*found, *await self.terminals.menus(principal)]
+        return [*await self._decisions.waiting(principal), *await self.terminals.menus(principal)]
 
     async def decide_approval(self, principal: Principal, approval_id: str, decision: str) -> dict[str, Any]:
         """Approve or deny one call, once. Raises NotFound, Forbidden, ApprovalDecided (decided or expired)."""
         if approval_id.startswith(MENU_APPROVAL):
             return await self.terminals.decide_menu(principal, approval_id, decision)
-        for _ in range(DECIDE_TRIES):
-            try:
-                return await self._decide_approval(principal, approval_id, decision)
-            except NotWaiting:
-                continue  # the turn went on with another decision while this one was read: read again
-        raise ApprovalDecided(state="put off until its turn asks again")
-
-    async def _decide_approval(self, principal: Principal, approval_id: str, decision: str) -> dict[str, Any]:
-        """Decide on what is asked now. Raises NotWaiting if the turn went on meanwhile."""
-        turn, asked = await self._approval(approval_id)
-        conversation = None if turn is None else await self.store.conversation(turn.conversation_id)
-        if turn is None or conversation is None or conversation.deleted_at is not None:
-            raise NotFound(what="approval")
-        if principal.user_id != ((asked or {}).get("who") or conversation.owner):
-            raise NotFound(what="approval")
-        authorise(principal, Right.APPROVE, ANYWHERE)
-        if decision not in ("approve", "deny"):
-            raise BadInput(f"There is no decision {decision!r}; there are approve and deny.")
-        if asked is None or turn.state is not TurnState.PARKED:
-            raise ApprovalDecided(state=await self._decision_of(turn, approval_id))
-        if asked["expires_at"] <= self.clock.now():
-            raise ApprovalDecided(state="expired")
-        by = f"user:{principal.user_id}"
-        made = {"approval_id": approval_id, "decision": decision, "by": principal.user_id}
-        told = inputs.Decide(turn_id=turn.turn_id, decision=made, fence=turn.fence, actor=by)
-        draft = Draft(
-            ApprovalDecidedEvent(approval_id=approval_id, decision=decision, by=principal.user_id),
-            turn_id=turn.turn_id,
-            attempt=turn.attempt,
-            actor=by,
-        )
-        await self.dispatcher.tell(turn.conversation_id, told, extra=[draft])
-        return {**made, "turn_id": turn.turn_id, "state": decision}
-
-    async def _approval(self, approval_id: str) -> tuple[Turn | None, dict[str, Any] | None]:
-        """The turn that asked, and what it asked if it still waits for that."""
-        turn = await self.store.turn(turn_of_approval(approval_id))
-        needs = {} if turn is None else turn.needs or {}
-        waiting = [one for one in needs.get("approvals", ()) if one["approval_id"] == approval_id]
-        return turn, waiting[0] if waiting else None
-
-    async def _decision_of(self, turn: Turn, approval_id: str) -> str:
-        """What became of a question that is no longer open. Raises NotFound if it was never asked."""
-        expires_at: float | None = None
-        for event in await self.store.events(turn.conversation_id, limit=10_000, turn_id=turn.turn_id):
-            body = event.body
-            if isinstance(body, ApprovalRequested) and body.approval_id == approval_id:
-                expires_at = body.expires_at
-            if isinstance(body, ApprovalDecidedEvent) and body.approval_id == approval_id:
-                return {"approve": "approved", "deny": "denied"}.get(body.decision, body.decision)
-        if expires_at is None:
-            raise NotFound(what="approval")
-        if turn.state not in (TurnState.QUEUED, TurnState.RUNNING):
-            return "withdrawn"
-        return "expired" if expires_at <= self.clock.now() else "put off until its turn asks again"
+        return await self._decisions.decide_call(principal, approval_id, decision)
 
     async def decide(self, principal: Principal, turn_id: str, choice: str) -> TurnView:
         """Choose how a turn that needs an action goes on; `give_up` ends it."""
         turn = await self._turn_in(principal, Right.WRITE, turn_id)
-        needs = turn.needs or {}
-        if turn.state is not TurnState.PARKED:
-            raise TurnDecided(state=str(turn.state), turn_id=turn_id)
-        offers: list[str] = list(needs.get("choices") or needs.get("offers") or ())
-        offers.append("give_up")
-        if choice not in offers:
-            raise BadInput(f"There is no choice {choice!r} here; there are: {', '.join(offers)}.")
-        if choice == "give_up":
+        if offered(turn, choice) == GIVE_UP:
             return await self.cancel(principal, turn_id, queue="continue")
-        actor = f"user:{principal.user_id}"
-        made = {"choice": choice, "by": principal.user_id}
-        told = inputs.Decide(turn_id=turn_id, decision=made, fence=turn.fence, actor=actor)
-        await self.dispatcher.change(turn, told)
+        await self._decisions.choose(principal, turn, choice)
         return await self._view(turn_id)
 
     # ------------------------------------------------------------------ what a CLI recorded
@@ -1271,7 +1084,7 @@ class Keeper:
                 "needs": turn.needs,
             }
             if turn.state is TurnState.PARKED:
-                row["waits_for"] = _waits_for(turn)
+                row["waits_for"] = waited_for(turn)
             rows[str(turn.state)].append(row)
             lease_over = turn.lease_until is not None and turn.lease_until < now
             if turn.state is TurnState.RUNNING and turn.parent is None and lease_over:
