@@ -45,6 +45,7 @@ pytestmark = [
 
 CONVERSATIONS = 500
 SECONDS = 14.0
+KEPT_MESSAGES_MAX = 300
 LONG_SECONDS = 600.0
 WIRES = ("anthropic", "openai-chat", "openai-responses", "gemini")
 T = TypeVar("T")
@@ -56,7 +57,7 @@ model = "m"
 base_url = "{url}"
 api_key_env = "SOAK_KEY"
 tools = [{tools}]
-deadlines = {{ first_token_seconds = 20, stall_seconds = 1.5, total_seconds = 60 }}
+deadlines = {{ first_token_seconds = 120, stall_seconds = 1.5, total_seconds = 240 }}
 """
 TOOLS = ", ".join(f'"tests.agent.soak_tools:{name}"' for name in ("note", "peek", "hang", "stumble", "flood"))
 
@@ -184,7 +185,12 @@ class Soak:
 
     async def open(self) -> None:
         settings = Settings(
-            shutdown_grace_seconds=0.5, stop_grace_seconds=1.0, sweep_seconds=1.0, tool_stop_grace_seconds=0.1
+            shutdown_grace_seconds=0.5,
+            stop_grace_seconds=1.0,
+            sweep_seconds=1.0,
+            tool_stop_grace_seconds=0.1,
+            # What agents keep from turn to turn grows up to its limit: reached early, all that grows after is lost.
+            kept_messages_max=KEPT_MESSAGES_MAX,
         )
         self.keeper = await Keeper.open(self.folder / "data", agents=self.agents, settings=settings)
         self._open.set()
@@ -365,9 +371,11 @@ class Soak:
             program = self.programs[end.program]
             if end.disturbed or how in program.ends:
                 continue
-            # No program plans that the model's server is not reached: that resume was spent on the machine.
+            # No program plans that the model's server is not reached, or says nothing for two minutes: that resume
+            # was spent on the machine.
             unreached = any(
-                said.startswith("RoundFailed") and " connection" in said for said in story[end.turn_id]
+                said.startswith("RoundFailed") and (" connection" in said or " first_token" in said)
+                for said in story[end.turn_id]
             )
             if how in DROPPED or unreached:
                 dropped.append(end.turn_id)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import threading
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ from turnkeeper.tool import Outcome, Tool, run_tool, tool, tool_of
 from turnkeeper.tool.contract import ArgumentsInvalid
 from turnkeeper.tool.demo import DEMO_TOOLS
 from turnkeeper.tool.loading import load_function, load_tools
-from turnkeeper.tool.running import NO_OUTPUT, cut, text_of
+from turnkeeper.tool.running import NO_OUTPUT, cut, text_of, within
 
 
 class Place(msgspec.Struct):
@@ -289,3 +291,30 @@ def test_tools_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(ValueError, match=why):
             load_tools(names, demo_tools=False, folder=tmp_path)
     assert load_function("shop_tools_a:buy")("x") == "x"
+
+
+def test_the_error_of_a_tool_that_ends_just_as_its_turn_is_stopped_is_looked_at() -> None:
+    async def main() -> None:
+        never_retrieved: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: never_retrieved.append(told))
+        go = asyncio.Event()
+
+        async def breaks() -> None:
+            await go.wait()
+            raise ValueError("it broke")
+
+        waiting = asyncio.ensure_future(within(VirtualClock(), 60.0, breaks()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        go.set()
+        await asyncio.sleep(0)  # the tool has ended; who waits for it does not know yet
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+        del waiting
+        for _ in range(3):
+            await asyncio.sleep(0)
+        gc.collect()
+        assert never_retrieved == []
+
+    run_virtual(main())

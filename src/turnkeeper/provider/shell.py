@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 CONNECT_SECONDS_MAX: Final = 10.0
 """How long a connection may take to be made; a shorter first-token deadline wins."""
+LATE_SECONDS: Final = 0.5
+"""How late a timer may be until it is this process that was busy, and not the provider that was silent."""
 
 
 class Expired(Exception):
@@ -109,11 +111,12 @@ class Watch:
         d = self._deadlines
         total = self._began + d.total_seconds - began
         left = d.stall_seconds - self._silent if self.spoke else self._began + d.first_token_seconds - began
+        due = _Due(max(0.0, min(left, total)), last_seconds=total)
         try:
-            async with asyncio.timeout(max(0.0, min(left, total))) as timer:
+            async with due.timer:
                 return await awaitable
         except TimeoutError:
-            if not timer.expired():
+            if not due.timer.expired():
                 raise
             now = time.monotonic()
             if total <= left:
@@ -122,7 +125,33 @@ class Watch:
                 raise Expired("stall", self._silent + now - began) from None
             raise Expired("first_token", now - self._began) from None
         finally:
+            due.handle.cancel()
             self._silent += time.monotonic() - began
+
+
+class _Due:
+    """A deadline that does not count against the provider what this process was late by.
+
+    A process that is crowded looks at its sockets late, and at its timers just as late: then the data may have
+    been there all the time. A timer that fires late by more than LATE_SECONDS is set once more for as long as it
+    was late, and so on while it fires late; `last_seconds`, the deadline of the whole call, is the end of that.
+    """
+
+    def __init__(self, seconds: float, *, last_seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._when = self._loop.time() + seconds
+        self._last = self._loop.time() + last_seconds
+        self.timer = asyncio.timeout(None)
+        self.handle = self._loop.call_at(self._when, self._look)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        late = now - self._when
+        if late > LATE_SECONDS and now < self._last:
+            self._when = min(now + late, self._last)
+            self.handle = self._loop.call_at(self._when, self._look)
+            return
+        self.timer.reschedule(now)
 
 
 class Shell:

@@ -55,7 +55,8 @@ async def within(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
         timer.cancel()
         if not task.done():
             task.cancel()
-            task.add_done_callback(_swallow)
+        # Also a task that has just ended: who waited for it may have been cancelled in the same moment.
+        task.add_done_callback(_swallow)
 
 
 def _swallow(task: asyncio.Future[Any]) -> None:
