@@ -179,6 +179,27 @@ class Settings(BaseSettings):
     """A CLI's record of at most this many bytes is merged whole after every turn; a longer one only when something
     of it may have been missed."""
 
+    # --- the records of command-line agents, and sessions of other programs
+
+    transcript_line_bytes_max: Bytes = 67_108_864
+    """Longest line that is read of a CLI's record; a longer one is counted as malformed and passed over."""
+    transcript_unpacked_bytes_max: Bytes = 4_294_967_296
+    """Most bytes that are read of one record, unpacked if it is compressed; what comes behind is cut off, visibly."""
+    transcript_document_bytes_max: Bytes = 536_870_912
+    """Most bytes that are read of a record which is one JSON document and has to be held whole."""
+    transcript_copied_bytes_max: Bytes = 2_147_483_648
+    """Largest database of a CLI that is copied aside to be read, which one left open by a crash has to be."""
+    transcript_busy_seconds: Seconds = 2.0
+    """How long a database that a CLI has locked is waited for."""
+    transcript_folder_files_max: Count = 4096
+    """Most files of a folder that are looked at for one thread."""
+    transcript_related_files_max: Count = 64
+    """Most files of a folder that are compared with each other to find a fork and its parent."""
+    case_bytes_max: Bytes = 536_870_912
+    """Largest case that `turnkeeper feed` reads."""
+    session_bytes_max: Bytes = 2_147_483_648
+    """Largest JSON session of another program that `turnkeeper doctor` reads."""
+
     # --- what clients are given
 
     live_tail_rows: Count = 200
@@ -316,7 +337,15 @@ def find_file(data: Path | None) -> Path | None:
     if named:
         return Path(named)
     places = [Path(CONFIG_FILE)] if data is None else [data / CONFIG_FILE, Path(CONFIG_FILE)]
-    return next((place for place in places if place.is_file()), None)
+    return next((place for place in places if _is_there(place)), None)
+
+
+def _is_there(place: Path) -> bool:
+    """Whether a file is there; in a folder that this user may not look into there is none for them."""
+    try:
+        return place.is_file()
+    except PermissionError:
+        return False
 
 
 def names_in(file: Path | None) -> frozenset[str]:

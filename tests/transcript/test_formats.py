@@ -15,10 +15,11 @@ import pytest
 from tests.surroundings import VECTORS, samples
 from turnkeeper.cli import run
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.transcript import claude_code, cursor, injected, opencode, pi, project
+from turnkeeper.transcript import claude_code, cursor, injected, limits, opencode, pi, project
 from turnkeeper.transcript.find import LOOK_BYTES, MARKS, find, locate_found
 from turnkeeper.transcript.follow import Follower
 from turnkeeper.transcript.formats import MODULES, read_path, reader
+from turnkeeper.transcript.limits import Limits
 from turnkeeper.transcript.place import Roots
 from turnkeeper.transcript.record import SUPERSEDED, Reading, seconds
 from turnkeeper.transcript.source import Unreadable
@@ -239,7 +240,7 @@ def test_a_database_that_is_written_while_it_is_read_gives_one_state(tmp_path: P
 
 
 def test_a_database_held_locked_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnkeeper.transcript.sqlite.BUSY_MILLISECONDS", 1)
+    monkeypatch.setattr(limits, "_in_force", Limits(busy_seconds=0.001))
     path = tmp_path / "opencode.db"
     connection = opencode_database(path)
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -487,3 +487,13 @@ def test_reading_never_writes(tmp_path: Path) -> None:
     tail_lines(path, Row, None)
     assert sorted((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.iterdir()) == before
     assert claude_code.read(path).turns[-1].state == SETTLED
+
+
+def test_a_byte_order_mark_and_line_ends_of_windows_are_no_damage(path: Path) -> None:
+    session = session_of()
+    path.write_bytes(b"\xef\xbb\xbf" + session.data().replace(b"\n", b"\r\n"))
+    reading = claude_code.read(path)
+    assert [
+        (r["role"], r["text"]) for r in map(project.spoken, project.conversation(reading))
+    ] == session.said
+    assert reading.counters.malformed == 0

@@ -42,6 +42,7 @@ def examine(
     ] = False,
 ) -> int:
     """Look, draw, and heal if asked to."""
+    from turnkeeper.cli.serve import own_settings
     from turnkeeper.foreign.doctor import examine_path, heal_path
     from turnkeeper.foreign.findings import ALL
     from turnkeeper.foreign.picture import draw
@@ -50,8 +51,9 @@ def examine(
     if unknown:
         raise BadInput(f"There is no provider {unknown[0]!r}. Known: {', '.join(ALL)}.")
     now = time.time()
-    report = examine_path(path, now=now, providers=tuple(provider or ALL))
-    healed = heal_path(path, heal, now=now) if heal is not None else None
+    limit = own_settings().session_bytes_max
+    report = examine_path(path, now=now, providers=tuple(provider or ALL), bytes_max=limit)
+    healed = heal_path(path, heal, now=now, bytes_max=limit) if heal is not None else None
     if as_json:
         _put(report, heal, healed)
     else:

@@ -39,19 +39,20 @@ def print_feed(
 
 def read_input(path: Path) -> bytes:
     """The bytes of a case file. Raises BadInput if it cannot be read or is too large."""
-    from turnkeeper.foreign.case import CASE_BYTES_MAX
+    from turnkeeper.cli.serve import own_settings
 
-    limit = f"the limit is {CASE_BYTES_MAX // 1024 // 1024} MB"
+    bytes_max = own_settings().case_bytes_max
+    limit = f"the limit is {bytes_max} bytes (case_bytes_max)"
     try:
         if str(path) == "-":
-            data = sys.stdin.buffer.read(CASE_BYTES_MAX + 1)
+            data = sys.stdin.buffer.read(bytes_max + 1)
         else:
-            if path.is_file() and path.stat().st_size > CASE_BYTES_MAX:
+            if path.is_file() and path.stat().st_size > bytes_max:
                 raise BadInput(f"{path} is too large; {limit}")
             with path.open("rb") as file:
-                data = file.read(CASE_BYTES_MAX + 1)
+                data = file.read(bytes_max + 1)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
-    if len(data) > CASE_BYTES_MAX:
+    if len(data) > bytes_max:
         raise BadInput(f"{path} is too large; {limit}")
     return data

@@ -68,6 +68,14 @@ def load_settings(folder: Path, config: Path | None, **flags: Any) -> Settings:
     return Settings.load(config or find_file(folder), **flags)
 
 
+def own_settings() -> Settings:
+    """The settings of a verb that needs no server: those of the usual data folder, else of the current folder.
+
+    Raises SettingInvalid.
+    """
+    return load_settings(usual_data(), None)
+
+
 def find_agents(folder: Path, given: Path | None) -> Path | None:
     """The agents file: the one that was given, else the data folder's own, else none."""
     own = folder / AGENTS_NAME

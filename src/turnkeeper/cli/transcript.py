@@ -69,12 +69,20 @@ def show(
     from turnkeeper.transcript.formats import read_path
     from turnkeeper.transcript.project import as_case
 
+    _read_by_settings()
     history = None if merge_into is None else read_history(merge_into)
     reading = read_path(path, name=name, session=session)
     case = as_case(reading)
     if history is not None:
         case |= merged(history, reading)
     sys.stdout.write(json.dumps(case) + "\n")
+
+
+def _read_by_settings() -> None:
+    from turnkeeper.cli.serve import own_settings
+    from turnkeeper.transcript.limits import put_settings_in_force
+
+    put_settings_in_force(own_settings())
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
@@ -145,6 +153,7 @@ def find(
     from turnkeeper.transcript.find import find as find_sessions
     from turnkeeper.transcript.formats import MODULES, reader
 
+    _read_by_settings()
     names = tuple(MODULES) if name is None else (name,)
     for each in names:
         reader(each)

@@ -20,6 +20,7 @@ from turnkeeper.conversation.messages import (
     ERRORED,
     INTERRUPTED,
     SUPERSEDED,
+    SYSTEM,
     TOOL,
     USER,
     Message,
@@ -45,9 +46,6 @@ from turnkeeper.port.provider import ToolSpec
 from turnkeeper.provider.dialects import DIALECTS, dialect_named
 from turnkeeper.provider.feed_report import report_feed
 from turnkeeper.provider.wire import File
-
-CASE_BYTES_MAX: Final = 512 * 1024 * 1024
-"""A larger case file is refused unread."""
 
 _FAILED = frozenset({"error", "errored", "failed"})
 _CUT = frozenset(
@@ -220,7 +218,7 @@ def _message(entry: Any, where: str, default_id: str, case: Case) -> Message:
     raw_parts = entry.get("parts")
     if raw_parts is None:
         content = entry.get("content")
-        raw_parts = [{"type": "text", "text": content}] if isinstance(content, str) else []
+        raw_parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     if not isinstance(raw_parts, list):
         raise BadInput(f"{where}.parts is a list, not {_kind(raw_parts)}")
     account = case.origin.account
@@ -245,7 +243,7 @@ def _message(entry: Any, where: str, default_id: str, case: Case) -> Message:
     delivery = entry.get("delivery_id")
     return Message(
         message_id=message_id,
-        role=role,
+        role=SYSTEM if role == "developer" else role,
         parts=tuple(parts),
         created_at=_time(entry.get("timestamp"), f"{where}.timestamp"),
         provenance=_provenance(entry.get("origin")),

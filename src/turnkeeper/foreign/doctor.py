@@ -26,6 +26,7 @@ from turnkeeper.foreign.exchanges import Rows, examine_exchanges, heal_exchanges
 from turnkeeper.foreign.findings import ALL, Finding, examine, feed_of
 from turnkeeper.foreign.glance import Glance
 from turnkeeper.foreign.sessions import (
+    FILE_BYTES_MAX,
     JsonSource,
     LangGraphSource,
     Session,
@@ -78,15 +79,17 @@ def no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def open_any(path: Path) -> Source | own_store.OwnStore:
+def open_any(path: Path, *, bytes_max: int = FILE_BYTES_MAX) -> Source | own_store.OwnStore:
     """Our own store, or a file of another program. Raises BadInput."""
-    return own_store.OwnStore(path) if own_store.is_ours(path) else open_source(path)
+    return own_store.OwnStore(path) if own_store.is_ours(path) else open_source(path, bytes_max=bytes_max)
 
 
 @no_collector()
-def examine_path(path: Path, *, now: float, providers: Sequence[str] = ALL) -> Report:
+def examine_path(
+    path: Path, *, now: float, providers: Sequence[str] = ALL, bytes_max: int = FILE_BYTES_MAX
+) -> Report:
     """Look at every session of a file. Raises BadInput."""
-    source = open_any(path)
+    source = open_any(path, bytes_max=bytes_max)
     glanced = source.glance(providers) if isinstance(source, JsonSource) else None
     if glanced is not None:
         session = _glanced(path, glanced)
@@ -119,9 +122,9 @@ def _clock(session: Session, now: float) -> float | None:
 
 
 @no_collector()
-def heal_path(path: Path, out: Path, *, now: float) -> int:
+def heal_path(path: Path, out: Path, *, now: float, bytes_max: int = FILE_BYTES_MAX) -> int:
     """Write a healed copy to the new file `out`; how many rows were sick. Raises BadInput."""
-    source = open_any(path)
+    source = open_any(path, bytes_max=bytes_max)
     if isinstance(source, own_store.OwnStore):
         return source.heal_copy(out, now)
     glanced = source.glance() if isinstance(source, JsonSource) else None

@@ -80,8 +80,8 @@ def format_of(items: Sequence[Any]) -> str | None:
     return detect_container(objects) or detect_wire(objects)
 
 
-def open_source(path: Path) -> Source:
-    """The sessions of the file `path`. Raises BadInput when it cannot be read or is nothing that is known."""
+def open_source(path: Path, *, bytes_max: int = FILE_BYTES_MAX) -> Source:
+    """The sessions of the file `path`, a JSON file of at most `bytes_max`. Raises BadInput when it cannot be read or is nothing that is known."""
     try:
         if path.is_dir():
             raise BadInput(f"{path} is a folder without a Turnkeeper store")
@@ -95,8 +95,8 @@ def open_source(path: Path) -> Source:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     if head == b"SQLite format 3\0":
         return _open_sqlite(path)
-    if size > FILE_BYTES_MAX:
-        raise BadInput(f"{path} is too large; the limit is {FILE_BYTES_MAX // 1024**3} GB")
+    if size > bytes_max:
+        raise BadInput(f"{path} is too large; the limit is {bytes_max} bytes (session_bytes_max)")
     return JsonSource(path)
 
 

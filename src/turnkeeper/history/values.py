@@ -16,6 +16,8 @@ from turnkeeper.history import wording
 from turnkeeper.history.leak import clean_tool_name
 from turnkeeper.history.row import REPAIRED, Rows, Run, blank, with_parts
 
+ENCODED_MAX: Final = 3
+"""How often arguments may have been made a text: some writers encode what is encoded already."""
 DEPTH_MAX: Final = 200
 """Levels of nesting in arguments and results; what is deeper is taken for broken."""
 
@@ -183,10 +185,13 @@ def make_arguments_objects(rows: Rows, run: Run) -> Rows:
 
 def _with_object(call: ToolCall) -> ToolCall:
     arguments: Any = call.arguments
-    if type(arguments) is str or (not arguments and call.arguments_raw):
-        raw = arguments if type(arguments) is str else call.arguments_raw
+    if not arguments and call.arguments_raw:
+        arguments = call.arguments_raw
+    for _ in range(ENCODED_MAX):
+        if type(arguments) is not str:
+            break
         try:
-            arguments = msgspec.json.decode((raw or "").encode("utf-8", "replace"))
+            arguments = msgspec.json.decode(arguments.encode("utf-8", "replace"))
         except (msgspec.MsgspecError, RecursionError):
             arguments = {}
     if type(arguments) is not dict or not is_shallow(arguments):

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
+from turnkeeper.transcript.limits import limits
 from turnkeeper.transcript.place import Place, Roots, files_below
 from turnkeeper.transcript.record import Counters, Reading
 from turnkeeper.transcript.source import FormatUnknown, Look, Unreadable, glance, head, reason
@@ -21,10 +22,6 @@ from turnkeeper.transcript.tail import Cursor, Tail
 
 HEAD_BYTES: Final = 65_536
 """How much of a file is looked at to recognise its format."""
-FOLDER_FILES_MAX: Final = 4096
-"""Most files of a folder that are looked at."""
-RELATED_FILES_MAX: Final = 64
-"""Most files of a folder that are compared with each other to find a fork and its parent."""
 SUFFIXES: Final = (".jsonl", ".jsonl.zst", ".json", ".db")
 
 
@@ -136,7 +133,7 @@ def _related(path: Path, name: str) -> list[Path]:
         for other in files_below(path.parent, suffixes=SUFFIXES, depth=0)
         if other != path and other.suffix == path.suffix
     ]
-    if len(others) > RELATED_FILES_MAX:
+    if len(others) > limits().related_files_max:
         return []
     return [other for other in others if _is(other, name)]
 
@@ -152,7 +149,7 @@ def _read_folder(folder: Path, name: str | None, session: str | None) -> Reading
     groups: dict[str, list[Path]] = {}
     refused: dict[str, str] = {}
     for count, path in enumerate(files_below(folder, suffixes=SUFFIXES)):
-        if count >= FOLDER_FILES_MAX:
+        if count >= limits().folder_files_max:
             break
         try:
             found = recognise(path)
@@ -167,8 +164,8 @@ def _read_folder(folder: Path, name: str | None, session: str | None) -> Reading
     found = max(groups, key=lambda each: len(groups[each]))
     paths = groups[found]
     module = reader(found)
-    if len(paths) > RELATED_FILES_MAX:
-        paths = sorted(paths, key=lambda path: path.stat().st_mtime)[-RELATED_FILES_MAX:]
+    if len(paths) > limits().related_files_max:
+        paths = sorted(paths, key=lambda path: path.stat().st_mtime)[-limits().related_files_max :]
     meant = module.primary(paths) if len(paths) > 1 else paths[0]
     reading = module.read(meant, beside=[path for path in paths if path != meant], session=session)
     if len(paths) > 1:

@@ -17,6 +17,7 @@ import msgspec
 
 from turnkeeper.transcript import injected
 from turnkeeper.transcript.dialogue import Dialogue
+from turnkeeper.transcript.limits import limits
 from turnkeeper.transcript.lines import lenient
 from turnkeeper.transcript.place import Place, Roots, files_below, usable
 from turnkeeper.transcript.record import FINAL, HUMAN, SUPERSEDED, Counters, Reading, Session
@@ -25,8 +26,6 @@ from turnkeeper.transcript.tail import Cursor, Tail, stem, tail_lines
 from turnkeeper.transcript.tail import at_end as end_of_lines
 
 NAME: Final = "gemini"
-DOCUMENT_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Largest session of the old kind: one JSON document, which has to be read whole."""
 
 
 class Present(msgspec.Struct, gc=False):
@@ -246,7 +245,8 @@ def read(
 
 
 def _document(path: Path, counters: Counters) -> list[Row]:
-    data = head(path, DOCUMENT_BYTES_MAX)
+    """The messages of a session of the old kind: one JSON document, which has to be held whole."""
+    data = head(path, limits().document_bytes_max)
     try:
         document = msgspec.json.decode(data, type=Document)
         messages = document.messages or []

@@ -10,6 +10,7 @@ over, so that what follows it is not lost. Memory is bounded by the chunk and th
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 from collections.abc import Iterator
@@ -20,16 +21,13 @@ from typing import Any, BinaryIO, Final, Generic, TypeVar, get_args, get_origin
 import msgspec
 import zstandard
 
+from turnkeeper.transcript.limits import limits
 from turnkeeper.transcript.record import Counters
 
 R = TypeVar("R", bound=msgspec.Struct)
 
 CHUNK_BYTES: Final = 256 * 1024
 """How much is decoded at once."""
-LINE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Longest line that is held; a longer one is counted as malformed and passed over."""
-DECOMPRESSED_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
-"""Most bytes that are taken from one compressed file."""
 SALVAGE_TRIES_MAX: Final = 64
 """How many places of a broken line are tried as the beginning of a row."""
 ZST_SUFFIX: Final = ".zst"
@@ -67,16 +65,16 @@ class LineReader(Generic[R]):
         *,
         whole: bool = True,
         chunk_bytes: int = CHUNK_BYTES,
-        line_bytes_max: int = LINE_BYTES_MAX,
-        bytes_max: int = DECOMPRESSED_BYTES_MAX,
+        line_bytes_max: int | None = None,
+        bytes_max: int | None = None,
     ) -> None:
         self._type = row
         self._decoder = msgspec.json.Decoder(row)
         self._counters = counters
         self._whole = whole
         self._chunk_bytes = chunk_bytes
-        self._line_bytes_max = line_bytes_max
-        self._bytes_max = bytes_max
+        self._line_bytes_max = limits().line_bytes_max if line_bytes_max is None else line_bytes_max
+        self._bytes_max = limits().unpacked_bytes_max if bytes_max is None else bytes_max
         self.consumed = 0
         """The byte behind the last LF that was read."""
 
@@ -105,7 +103,7 @@ class LineReader(Generic[R]):
                     buffer, view = grown, memoryview(grown)
             count = self._take(stream, view[filled : filled + max(0, min(len(buffer) - filled, left))])
             if not count:
-                if left <= 0 and limit is None:
+                if left <= 0 and limit is None and self._take(stream, memoryview(bytearray(1))):
                     self._counters.cut_off = True
                 break
             left -= count
@@ -188,6 +186,8 @@ class LineReader(Generic[R]):
     def _line(self, line: bytes, base: int) -> Batch[R]:
         """The rows of one odd line: several glued together, NULs between, a torn row before a whole one."""
         text = line.replace(b"\x00", b"").strip()
+        if base == 0:
+            text = text.removeprefix(codecs.BOM_UTF8)
         if not text:
             if b"\x00" in line:
                 self._counters.malformed += 1

@@ -17,14 +17,11 @@ from urllib.parse import quote
 
 import apsw
 
+from turnkeeper.transcript.limits import limits
 from turnkeeper.transcript.source import Unreadable, reason
 
 T = TypeVar("T")
 
-BUSY_MILLISECONDS: Final = 2000
-"""How long a lock of the CLI is waited for."""
-COPY_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024
-"""Largest database that is copied aside."""
 MAGIC: Final = b"SQLite format 3\x00"
 TRIES_MAX: Final = 3
 """How often reading begins again because the CLI opened its database meanwhile."""
@@ -65,7 +62,7 @@ def _uri(path: Path) -> str:
 def _transaction(uri: str, work: Callable[[apsw.Connection], T]) -> T:
     connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     try:
-        connection.set_busy_timeout(BUSY_MILLISECONDS)
+        connection.set_busy_timeout(round(limits().busy_seconds * 1000))
         connection.execute("PRAGMA query_only = 1")
         connection.execute("BEGIN")
         return work(connection)
@@ -74,7 +71,7 @@ def _transaction(uri: str, work: Callable[[apsw.Connection], T]) -> T:
 
 
 def _aside(path: Path, log: Path, work: Callable[[apsw.Connection], T]) -> T:
-    if path.stat().st_size + log.stat().st_size > COPY_BYTES_MAX:
+    if path.stat().st_size + log.stat().st_size > limits().copied_bytes_max:
         raise Unreadable(path=path, why="it was left open by a crash and is too large to be copied aside")
     with tempfile.TemporaryDirectory(prefix="turnkeeper-read-") as folder:
         copy = Path(folder) / "copy.db"
