@@ -63,11 +63,11 @@ def _any_of(words: tuple[str, ...]) -> str:
 LANGUAGES: Final = (
     Language(
         "English",
-        ("confirm", "confirmed", "confirming", "i confirm", "yes", "yes please", "approved", "i approve", "i agree to"),
+        ("confirm", "confirmed", "confirming", "i confirm", "yes", "yes please", "approved", "i approve", "i agree to", "go ahead", "proceed"),
         (
             "forced restart", "forced reboot", "force restart", "force reboot", "force a reboot", "force a restart",
             "shutdown", "shut down", "shutting down", "restart", "reboot", "power off", "poweroff",
-            "delete everything", "delete all", "delete it all", "delete the", "deletion", "erase", "wipe", "factory reset",
+            "delete everything", "delete all", "delete it all", "delete the", "delete it", "delete them", "delete that", "delete this", "deletion", "erase", "wipe", "factory reset",
             "format the disk", "format disk", "drop table", "drop database", "drop the", "rm -rf", "force push",
             "overwrite", "purge", "destroy", "terminate",
         ),
@@ -126,6 +126,7 @@ LANGUAGES: Final = (
             "reinicio forzado", "reinicio", "reiniciar", "reinicia", "apagado", "apagar", "apaga", "borrar todo",
             "borra todo", "borrado", "borrar", "eliminar todo", "elimina todo", "eliminar", "eliminación", "formatear",
             "formateo", "restablecimiento de fábrica", "restablecer de fábrica", "sobrescribir", "destruir", "purgar",
+            "bórralo", "bórrala", "bórralos", "elimínalo", "elimínala", "elimínalos",
         ),
         gap=24,
         spaced=True,
@@ -136,7 +137,7 @@ LANGUAGES: Final = (
         ("bestätige", "bestätigt", "bestätigen", "ich bestätige", "ja", "einverstanden", "genehmigt"),
         (
             "erzwungenen neustart", "erzwungener neustart", "neustart", "neu starten", "neustarten", "herunterfahren",
-            "ausschalten", "abschalten", "alles löschen", "lösche alles", "löschung", "löschen", "formatieren",
+            "ausschalten", "abschalten", "alles löschen", "lösche alles", "lösche", "lösch", "löschung", "löschen", "formatieren",
             "werkseinstellungen", "zurücksetzen", "überschreiben", "vernichten", "leeren",
         ),
         gap=24,
@@ -149,7 +150,7 @@ LANGUAGES: Final = (
         ("je confirme", "confirme", "confirmer", "confirmé", "oui", "d'accord", "j'approuve"),
         (
             "redémarrage forcé", "redémarrage", "redémarrer", "redémarre", "l'arrêt", "arrêt du", "arrêter", "éteindre",
-            "extinction", "tout supprimer", "supprime tout", "supprimer", "suppression", "tout effacer", "efface tout",
+            "extinction", "tout supprimer", "supprime tout", "supprime", "supprimer", "suppression", "tout effacer", "efface tout",
             "effacer", "effacement", "formater", "formatage", "réinitialisation", "réinitialiser", "écraser", "détruire",
         ),
         gap=24,
@@ -161,7 +162,7 @@ LANGUAGES: Final = (
         ("confirmo", "confirmar", "confirmado", "confirma", "sim", "de acordo", "aprovo"),
         (
             "reinicialização forçada", "reinício forçado", "reinicialização", "reinício", "reiniciar", "reinicie",
-            "desligamento", "desligar", "desligue", "apagar tudo", "apague tudo", "apagar", "excluir tudo", "exclua tudo",
+            "desligamento", "desligar", "desligue", "apagar tudo", "apague tudo", "apagar", "apague", "excluir tudo", "exclua tudo", "exclua",
             "excluir", "exclusão", "eliminar tudo", "eliminar", "formatar", "formatação", "redefinição de fábrica",
             "restauração de fábrica", "sobrescrever", "destruir",
         ),
@@ -175,7 +176,7 @@ LANGUAGES: Final = (
         (
             "принудительную перезагрузку", "принудительная перезагрузка", "перезагрузку", "перезагрузить", "перезагрузка",
             "перезапуск", "перезапустить", "выключение", "выключить", "отключение", "удалить всё", "удалить все", "удали всё",
-            "удали все", "удаление", "удалить", "стереть", "очистить", "очистку", "форматирование", "форматировать",
+            "удали все", "удаление", "удалить", "удали", "удаляй", "перезагрузи", "стереть", "очистить", "очистку", "форматирование", "форматировать",
             "сброс", "сбросить", "перезаписать", "уничтожить",
         ),
         gap=24,
