@@ -110,7 +110,6 @@ from turnkeeper.terminal.pane import Terminal
 from turnkeeper.terminal.tmux import Tmux
 from turnkeeper.tool.contract import SourceTrouble, Tool
 from turnkeeper.tool.mcp import McpServer, McpServers
-from turnkeeper.transcript.limits import put_settings_in_force
 from turnkeeper.transcript.place import Roots
 
 OWNER = "owner"
@@ -174,7 +173,6 @@ class Keeper:
         self._runners: dict[str, Runner] = dict(runners or {})
         self._access = Access(store, clock, ids, settings.token_check_seconds)
         servers = load_servers(agents_path)
-        put_settings_in_force(settings)
         transcriber_key = key_of(settings)
         keys = [*_keys_of(agents, servers), *filter(None, [transcriber_key])]
         masker = Masker(settings.mask_patterns, keys) if settings.masking else None

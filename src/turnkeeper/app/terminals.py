@@ -26,6 +26,7 @@ from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.store import Store
 from turnkeeper.retained.runner import RetainedRunner, menu_approval
 from turnkeeper.terminal.pane import Frame
+from turnkeeper.transcript.limits import put_settings_in_force
 from turnkeeper.transcript.place import Roots
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Terminals:
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
+        put_settings_in_force(keeper.settings)
 
     async def _of(
         self, principal: Principal, right: Right, conversation_id: str
