@@ -60,7 +60,7 @@ async def test_what_was_stored_is_told_although_the_caller_was_cancelled(
             await caller
         await until(lambda: any(isinstance(item, Durable) for item in seen))
         if change == "renamed":
-            known = keeper.dispatcher.known(name)
+            known = keeper.dispatcher.lanes.known(name)
             assert known is not None
             assert known.title == "after"
         watching.cancel()
@@ -77,7 +77,7 @@ async def test_a_rescue_in_the_middle_of_its_commit_is_finished_and_handed_back_
         name = (await keeper.create_conversation(OPERATOR, "demo")).conversation_id
         turn_id = (await keeper.submit(OPERATOR, name, key="k", parts=(Text("hello"),))).turn_id
         await until(lambda: dispatcher.running_count == 1, "the turn")
-        actor = dispatcher._lanes[name]
+        actor = await dispatcher.lanes.actor(name)
         lost, actor.running = actor.running, None  # as if another process had held it, and were dead
         assert lost is not None
         lost.abandon()

@@ -36,7 +36,7 @@ async def test_a_turn_that_starts_on_a_lane_just_loaded_is_run_once_and_stays_kn
         names = [
             (await keeper.create_conversation(OPERATOR, "counting", "t")).conversation_id for _ in range(20)
         ]
-        assert len(dispatcher._lanes) <= 2
+        assert len(dispatcher.lanes) <= 2
         sent = await asyncio.gather(
             *(
                 keeper.submit(OPERATOR, name, key=f"{name}-{number}", parts=(Text("hello"),))
@@ -48,14 +48,16 @@ async def test_a_turn_that_starts_on_a_lane_just_loaded_is_run_once_and_stays_kn
         await until(lambda: len(runner.begun) >= 20)
         await dispatcher.sweep()
         assert len(set(runner.begun)) == len(runner.begun) == 20
-        assert {name for name in names if dispatcher._lanes[name].running is not None} == set(names)
+        assert {name for name in names if (await dispatcher.lanes.actor(name)).running is not None} == set(
+            names
+        )
 
 
 async def test_idle_lanes_above_the_limit_are_forgotten_and_loaded_again(tmp_path: Path) -> None:
     async with await Keeper.open(tmp_path / "data", settings=Settings(idle_lanes_max=4)) as keeper:
         dispatcher = keeper.dispatcher
         names = [(await keeper.create_conversation(OPERATOR, "demo")).conversation_id for _ in range(30)]
-        assert len(dispatcher._lanes) <= 4
+        assert len(dispatcher.lanes) <= 4
         for name in names:
-            assert (await dispatcher.actor(name)).conversation.conversation_id == name
-            assert len(dispatcher._lanes) <= 5
+            assert (await dispatcher.lanes.actor(name)).conversation.conversation_id == name
+            assert len(dispatcher.lanes) <= 5

@@ -426,7 +426,7 @@ class Keeper:
             )
         )
         conversation = replace(conversation, last_seq=event.seq)
-        self.dispatcher.adopt(conversation)
+        self.dispatcher.lanes.adopt(conversation)
         return conversation_view(conversation)
 
     def _check_title(self, title: str) -> None:
@@ -472,7 +472,7 @@ class Keeper:
         conversation = await self._in(principal, Right.READ, conversation_id)
         rows = await self.store.lane(conversation_id)
         assert rows is not None
-        actor = await self.dispatcher.actor(conversation_id)
+        actor = await self.dispatcher.lanes.actor(conversation_id)
         lane = actor.lane
         by_id = {turn.turn_id: turn for turn in rows.turns}
         queue: list[TurnView] = []
@@ -606,7 +606,7 @@ class Keeper:
         limit = min(limit, self.settings.page_rows_max)
         rows = await self.store.turns(conversation_id, before=before, limit=limit + 1)
         more = rows[limit - 1].turn_id if len(rows) > limit else None
-        actor = await self.dispatcher.actor(conversation_id)
+        actor = await self.dispatcher.lanes.actor(conversation_id)
         views = []
         for turn in rows[:limit]:
             submission = await self.store.submission(turn.submission_id)
@@ -634,7 +634,7 @@ class Keeper:
         Errors: KeyMalformed, NothingToSend, PartInvalid, TextTooLong, KeyInFlight, KeyReused, QueueFull,
         Stopping, StoreBusy, StoreFull, NotFound. After an error nothing is stored.
         """
-        known = self.dispatcher.known(conversation_id)
+        known = self.dispatcher.lanes.known(conversation_id)
         conversation = known or await self.store.conversation(conversation_id)
         authorise(principal, Right.WRITE, conversation)
         assert conversation is not None
@@ -730,7 +730,7 @@ class Keeper:
     async def _view(self, turn_id: str) -> TurnView:
         turn = await self.store.turn(turn_id)
         assert turn is not None
-        actor = await self.dispatcher.actor(turn.conversation_id)
+        actor = await self.dispatcher.lanes.actor(turn.conversation_id)
         submission = await self.store.submission(turn.submission_id)
         return turn_view(turn, position=actor.lane.position(turn_id), submission=submission)
 
@@ -800,7 +800,7 @@ class Keeper:
     async def why(self, principal: Principal, turn_id: str) -> Why:
         """Why the turn waits: who holds the lane, since when, what releases it."""
         turn = await self._turn_in(principal, Right.READ, turn_id)
-        actor = await self.dispatcher.actor(turn.conversation_id)
+        actor = await self.dispatcher.lanes.actor(turn.conversation_id)
         return explain(turn, actor.lane)
 
     async def cancel(self, principal: Principal, turn_id: str, *, queue: str = "pause") -> TurnView:

@@ -25,14 +25,10 @@ from turnkeeper.conversation import codec
 from turnkeeper.conversation import ids as id_kinds
 from turnkeeper.conversation.events import (
     Body,
-    ConversationArchived,
-    ConversationDeleted,
     ConversationRenamed,
     ConversationRestored,
     Draft,
     Event,
-    LanePaused,
-    LaneResumed,
     MessageAppended,
     ReceiptMoved,
     RoundFinished,
@@ -64,6 +60,7 @@ from turnkeeper.conversation.turns import (
     TurnState,
 )
 from turnkeeper.dispatch.broadcast import Broadcast
+from turnkeeper.dispatch.lanes import LaneActor, Lanes, as_submission
 from turnkeeper.dispatch.running import RunningTurn
 from turnkeeper.errors import (
     Fenced,
@@ -82,7 +79,7 @@ from turnkeeper.errors import (
 from turnkeeper.failpoint import failpoint
 from turnkeeper.lane import Lane, Phase, Rules, inputs, step
 from turnkeeper.lane.effects import Abandon, Effect, Interrupt, Journal, RiderWaits, Say, Start
-from turnkeeper.lane.state import RUNNING_PHASES, load, slot_of, wake_at
+from turnkeeper.lane.state import RUNNING_PHASES, slot_of, wake_at
 from turnkeeper.port.clock import Clock, Ids
 from turnkeeper.port.runner import Answered, FailedWith, Needs, Offer, Outcome, Rider, Runner, Stopped
 from turnkeeper.port.store import Batch, Fence, KeyTaken, Store
@@ -148,73 +145,9 @@ UNMASKED = (TurnStarted, TurnMoved, SteerTaken, SteerReturned, TurnRequeued, Rou
 """Kinds in which nobody's words stand."""
 
 
-CONVERSATION_CHANGES: dict[type[Body | Unknown], Callable[[Event, Any], dict[str, Any]]] = {
-    ConversationRenamed: lambda event, body: {"title": body.title},
-    ConversationArchived: lambda event, body: {"archived": body.archived},
-    ConversationDeleted: lambda event, body: {"deleted_at": event.at},
-    ConversationRestored: lambda event, body: {"deleted_at": None},
-    LanePaused: lambda event, body: {"paused": body.reason},
-    LaneResumed: lambda event, body: {"paused": None},
-}
-"""What an event changes in the copy of its conversation that a loaded lane keeps."""
-
-
-class LaneActor:
-    """One conversation's lane in this process, with its lock."""
-
-    __slots__ = ("conversation", "lane", "lock", "requests", "running", "version")
-
-    def __init__(self, conversation: Conversation, lane: Lane) -> None:
-        self.lock = asyncio.Lock()
-        self.conversation = conversation
-        self.lane = lane
-        self.version = conversation.lane_version
-        self.running: RunningTurn | None = None
-        self.requests: dict[str, Submission] = {}
-
-    @property
-    def idle(self) -> bool:
-        """Nothing is known here that the store could not give again at once."""
-        lane = self.lane
-        return lane.holder is None and not lane.queue and self.running is None and not self.lock.locked()
-
-
-class HeldLane:
-    """A lane with its lock, for the length of an `async with`."""
-
-    __slots__ = ("_actor", "_conversation_id", "_dispatcher")
-
-    def __init__(self, dispatcher: Dispatcher, conversation_id: str) -> None:
-        self._dispatcher = dispatcher
-        self._conversation_id = conversation_id
-
-    async def __aenter__(self) -> LaneActor:
-        """Take the lock."""
-        self._actor = await self._dispatcher.lock(self._conversation_id)
-        return self._actor
-
-    async def __aexit__(self, *_: object) -> None:
-        """Release it."""
-        self._actor.lock.release()
-
-
 def words_of(parts: Iterable[Part], mode: Mode, options: dict[str, Any]) -> bytes:
     """Everything that a sender says, as bytes: their hash tells a repeat of a body from another one."""
     return codec.encode([[*parts], mode, sorted(options.items())])
-
-
-def _as_submission(conversation_id: str, body: Submitted, at: float) -> Submission:
-    return Submission(
-        submission_id=body.submission_id,
-        conversation_id=conversation_id,
-        turn_id=body.turn_id,
-        user_id=body.request.principal.user_id,
-        key=body.key,
-        fingerprint=body.fingerprint,
-        request=body.request,
-        created_at=at,
-        answer=body.answer,
-    )
 
 
 def _parts_in(body: Body | Unknown) -> tuple[Part, ...] | None:
@@ -261,115 +194,17 @@ class Dispatcher:
         self._runner_of = runner_of
         self._clock = clock
         self._ids = ids
-        self._rules = rules
         self._limits = limits
         self._owner = owner
         self._still_allowed = still_allowed
         self.masker = masker
         self._seals = seals
-        self._lanes: dict[str, LaneActor] = {}
-        self._forget_above = limits.idle_lanes_max
-        self._loading: dict[str, asyncio.Future[LaneActor]] = {}
+        self.lanes = Lanes(store, clock, rules, limits.idle_lanes_max)
         self._storing: set[tuple[str, str, str]] = set()
         self._purges: dict[str, float] = {}
         self._acts: set[asyncio.Task[Any]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = False
-
-    # ------------------------------------------------------------------ lanes
-
-    async def actor(self, conversation_id: str) -> LaneActor:
-        """The conversation's lane, loaded if need be. Raises NotFound."""
-        actor = self._lanes.get(conversation_id)
-        if actor is not None:
-            return actor
-        loading = self._loading.get(conversation_id)
-        if loading is not None:
-            return await asyncio.shield(loading)
-        future: asyncio.Future[LaneActor] = asyncio.get_running_loop().create_future()
-        self._loading[conversation_id] = future
-        try:
-            actor = await self._load(conversation_id)
-            self._lanes[conversation_id] = actor
-            future.set_result(actor)
-        except BaseException as error:
-            future.set_exception(error)
-            future.exception()
-            raise
-        finally:
-            del self._loading[conversation_id]
-        self._forget_idle(actor)
-        return actor
-
-    def _held(self, conversation_id: str) -> HeldLane:
-        """`async with` it: the conversation's lane, and nobody else changes it meanwhile."""
-        return HeldLane(self, conversation_id)
-
-    async def lock(self, conversation_id: str) -> LaneActor:
-        """The conversation's lane with its lock taken: whoever asks releases it. Raises NotFound.
-
-        A lane may be forgotten while somebody waits for it; a step of a forgotten one would go on beside
-        a second copy of the same lane, so it is asked for again.
-        """
-        while True:
-            actor = await self.actor(conversation_id)
-            await actor.lock.acquire()
-            if self._lanes.get(conversation_id) is actor:
-                return actor
-            actor.lock.release()
-
-    async def _load(self, conversation_id: str) -> LaneActor:
-        rows = await self.store.lane(conversation_id)
-        if rows is None:
-            raise NotFound(what="conversation")
-        lane = load(conversation_id, rows.conversation.paused, rows.turns, self._clock.now(), self._rules)
-        return LaneActor(rows.conversation, lane)
-
-    async def _reload(self, actor: LaneActor) -> None:
-        """Another process moved the lane: take it over as it is stored, and end here what lost it there."""
-        rows = await self.store.lane(actor.conversation.conversation_id)
-        if rows is None:
-            raise NotFound(what="conversation")
-        lane = load(
-            rows.conversation.conversation_id,
-            rows.conversation.paused,
-            rows.turns,
-            self._clock.now(),
-            self._rules,
-        )
-        actor.conversation, actor.lane, actor.version = (
-            rows.conversation,
-            lane,
-            rows.conversation.lane_version,
-        )
-        actor.requests.clear()
-        running, holder = actor.running, lane.holder
-        if running is not None and (holder is None or Fence(holder.turn_id, holder.fence) != running.fence):
-            running.abandon()
-            actor.running = None
-
-    def _forget_idle(self, used: LaneActor | None = None) -> None:
-        """Let idle lanes go when there are too many; `used` is about to be stepped and stays."""
-        if len(self._lanes) <= self._forget_above:
-            return
-        for conversation_id, actor in list(self._lanes.items()):
-            if len(self._lanes) <= self._limits.idle_lanes_max // 2:
-                break
-            if actor.idle and actor is not used:
-                del self._lanes[conversation_id]
-        # Where most lanes are busy, the next look waits until it is worth it.
-        self._forget_above = max(self._limits.idle_lanes_max, 2 * len(self._lanes))
-
-    def known(self, conversation_id: str) -> Conversation | None:
-        """The conversation as of its newest commit, if its lane is loaded here."""
-        actor = self._lanes.get(conversation_id)
-        return None if actor is None else actor.conversation
-
-    def adopt(self, conversation: Conversation) -> None:
-        """A conversation that was made just now has an empty lane."""
-        lane = Lane(conversation_id=conversation.conversation_id, rules=self._rules)
-        actor = self._lanes.setdefault(conversation.conversation_id, LaneActor(conversation, lane))
-        self._forget_idle(actor)
 
     async def tell(
         self,
@@ -401,11 +236,11 @@ class Dispatcher:
         clean: tuple[Part, ...] | None,
     ) -> list[Effect]:
         for _ in range(8):
-            async with self._held(conversation_id) as actor:
+            async with self.lanes.held(conversation_id) as actor:
                 try:
                     return await self._step_and_commit(actor, [told], extra, clean=clean)
                 except LaneMoved:
-                    await self._reload(actor)
+                    await self.lanes.reload(actor)
         raise LaneMoved(conversation_id=conversation_id)
 
     async def _step_and_commit(
@@ -426,7 +261,7 @@ class Dispatcher:
             lane, more = step(lane, one, now)
             effects += more
             if isinstance(one, inputs.Submit):
-                actor.requests[one.body.turn_id] = _as_submission(
+                actor.requests[one.body.turn_id] = as_submission(
                     actor.conversation.conversation_id, one.body, now
                 )
         lane, effects = await self._check_rights(lane, effects, told, now)
@@ -455,7 +290,7 @@ class Dispatcher:
             if points is not None:
                 failpoint(points[1])
         actor.lane = lane
-        self._remember(actor, events)
+        actor.remember(events)
         self.broadcast.publish(actor.conversation.conversation_id, events)
         self._perform(actor, effects, offers)
         return effects
@@ -490,7 +325,7 @@ class Dispatcher:
             effects = [*effects, *more]
 
     async def _submission_of(self, conversation_id: str, turn_id: str) -> Submission:
-        actor = self._lanes.get(conversation_id)
+        actor = self.lanes.loaded(conversation_id)
         if actor is not None and turn_id in actor.requests:
             return actor.requests[turn_id]
         turn = await self.store.turn(turn_id)
@@ -603,34 +438,6 @@ class Dispatcher:
             attempt=attempt,
             actor=f"user:{submission.user_id}",
         )
-
-    def _remember(self, actor: LaneActor, events: Sequence[Event]) -> None:
-        """Keep the actor's own copies in step with what was committed."""
-        if not events:
-            return
-        more: dict[str, Any] = {}
-        for event in events:
-            body = event.body
-            change = CONVERSATION_CHANGES.get(type(body))
-            if change is not None:
-                more |= change(event, body)
-            if event.turn_id is None:
-                continue
-            if isinstance(body, Submitted):
-                actor.requests[event.turn_id] = _as_submission(event.conversation_id, body, event.at)
-            elif isinstance(body, TurnEdited):
-                actor.requests.pop(event.turn_id, None)
-        actor.conversation = replace(actor.conversation, last_seq=events[-1].seq, **more)
-        lane = actor.lane
-        open_turns = len(lane.queue) + len(lane.riders) + len(lane.parked) + (lane.holder is not None)
-        if len(actor.requests) > open_turns:
-            held = {
-                *([lane.holder.turn_id] if lane.holder else []),
-                *[slot.turn_id for slot in lane.queue],
-                *[rider.slot.turn_id for rider in lane.riders],
-                *[slot.turn_id for slot in lane.parked],
-            }
-            actor.requests = {k: v for k, v in actor.requests.items() if k in held}
 
     def _perform(self, actor: LaneActor, effects: list[Effect], offers: list[Offer]) -> None:
         """Everything that follows a commit. None of it waits."""
@@ -766,7 +573,7 @@ class Dispatcher:
                 return
 
     async def _end(self, running: RunningTurn, outcome: Outcome) -> None:
-        async with self._held(running.conversation_id) as actor:
+        async with self.lanes.held(running.conversation_id) as actor:
             if actor.running is not running:
                 raise Fenced(turn_id=running.fence.turn_id)
             told, bodies = self._end_inputs(actor.lane, running, outcome)
@@ -783,7 +590,7 @@ class Dispatcher:
                 if actor.running is None:
                     actor.running = running
                 if isinstance(error, LaneMoved):
-                    await self._reload(actor)
+                    await self.lanes.reload(actor)
                 raise
 
     def _end_inputs(
@@ -824,10 +631,10 @@ class Dispatcher:
 
     def _release(self, running: RunningTurn) -> None:
         """The attempt lost its lane; whoever holds it now goes on without it."""
-        actor = self._lanes.get(running.conversation_id)
+        actor = self.lanes.loaded(running.conversation_id)
         if actor is not None and actor.running is running:
             actor.running = None
-            self._lanes.pop(running.conversation_id, None)
+            self.lanes.drop(running.conversation_id)
 
     async def report(
         self, running: RunningTurn, told: Sequence[inputs.Reported], drafts: tuple[Draft, ...]
@@ -838,7 +645,7 @@ class Dispatcher:
     async def _report(
         self, running: RunningTurn, told: Sequence[inputs.Reported], drafts: tuple[Draft, ...]
     ) -> tuple[Event, ...]:
-        async with self._held(running.conversation_id) as actor:
+        async with self.lanes.held(running.conversation_id) as actor:
             self._check_fence(actor, running)
             now = self._clock.now()
             lane = actor.lane
@@ -863,7 +670,7 @@ class Dispatcher:
                 )
                 events = await self.store.commit(batch)
             actor.lane = lane
-            self._remember(actor, events)
+            actor.remember(events)
             self.broadcast.publish(running.conversation_id, events)
             return events
 
@@ -878,7 +685,7 @@ class Dispatcher:
 
     def note_work(self, running: RunningTurn) -> None:
         """Evidence of work without an event."""
-        actor = self._lanes.get(running.conversation_id)
+        actor = self.lanes.loaded(running.conversation_id)
         if actor is None or actor.lock.locked() or actor.lane.holder is None:
             return
         progress = inputs.Progress(turn_id=running.fence.turn_id, fence=running.fence.token)
@@ -890,7 +697,7 @@ class Dispatcher:
         await self._whole(self._take_rider(running, rider, drafts))
 
     async def _take_rider(self, running: RunningTurn, rider: Rider, drafts: tuple[Draft, ...]) -> None:
-        async with self._held(running.conversation_id) as actor:
+        async with self.lanes.held(running.conversation_id) as actor:
             self._check_fence(actor, running)
             now = self._clock.now()
             told = inputs.TakeRider(
@@ -1004,7 +811,7 @@ class Dispatcher:
         return await self._whole(self._append(conversation_id, drafts))
 
     async def _append(self, conversation_id: str, drafts: Sequence[Draft]) -> tuple[Event, ...]:
-        async with self._held(conversation_id) as actor:
+        async with self.lanes.held(conversation_id) as actor:
             return await self._journal(actor, drafts)
 
     async def _journal(self, actor: LaneActor, drafts: Sequence[Draft]) -> tuple[Event, ...]:
@@ -1012,7 +819,7 @@ class Dispatcher:
         clean = await self._masked(drafts)
         batch = Batch(conversation_id=conversation_id, drafts=clean, at=self._clock.now())
         events = await self.store.commit(batch)
-        self._remember(actor, events)
+        actor.remember(events)
         self.broadcast.publish(conversation_id, events)
         return events
 
@@ -1032,7 +839,7 @@ class Dispatcher:
         conversation_id: str,
         missing_from: Callable[[tuple[Message, ...]], Awaitable[Sequence[Draft]]],
     ) -> tuple[Event, ...]:
-        async with self._held(conversation_id) as actor:
+        async with self.lanes.held(conversation_id) as actor:
             if actor.lane.holder is not None:
                 raise NotPossible(why="A turn runs in this conversation; try again when it has ended.")
             drafts = await missing_from(await self.store.messages_after(conversation_id))
@@ -1042,7 +849,7 @@ class Dispatcher:
 
     async def holds(self, conversation_id: str) -> bool:
         """Whether a turn runs or waits in the lane now: then nothing can be completed. Raises NotFound."""
-        return (await self.actor(conversation_id)).lane.holder is not None
+        return (await self.lanes.actor(conversation_id)).lane.holder is not None
 
     async def close_conversation(self, conversation_id: str, deleted: Draft) -> None:
         """Stop what runs and start nobody; when the time to undo is over, the queue is cancelled."""
@@ -1074,7 +881,7 @@ class Dispatcher:
         await self._whole(self._take_up(conversation_id))
 
     async def _take_up(self, conversation_id: str) -> None:
-        async with self._held(conversation_id) as actor:
+        async with self.lanes.held(conversation_id) as actor:
             deleted_at = actor.conversation.deleted_at
             if deleted_at is not None:
                 self._purges[conversation_id] = deleted_at + self._limits.undo_seconds
@@ -1106,7 +913,7 @@ class Dispatcher:
         """Until the next look: sooner if a lane has a time to keep."""
         now = self._clock.now()
         times = [now + self._limits.sweep_seconds, *self._purges.values()]
-        times += [at for actor in self._lanes.values() if (at := wake_at(actor.lane)) is not None]
+        times += [at for actor in self.lanes.all() if (at := wake_at(actor.lane)) is not None]
         return max(0.05, min(1.0, min(times) - now))
 
     async def _forever(self, act: Callable[[], Awaitable[None]], seconds: Callable[[], float]) -> None:
@@ -1118,7 +925,8 @@ class Dispatcher:
     async def sweep(self) -> None:
         """Look at every lane again, whatever was or was not announced (G4). One lane's trouble is its own."""
         now = self._clock.now()
-        for conversation_id, actor in list(self._lanes.items()):
+        for actor in self.lanes.all():
+            conversation_id = actor.conversation.conversation_id
             with _again_later(conversation_id):
                 await self._look_at(conversation_id, actor, now)
         for conversation_id, at in list(self._purges.items()):
@@ -1148,18 +956,18 @@ class Dispatcher:
             if ours and not actor.lock.locked() and actor.running is None:
                 await self.take_up(actor.conversation.conversation_id)
             return
-        self._lanes.pop(actor.conversation.conversation_id, None)
+        self.lanes.drop(actor.conversation.conversation_id)
 
     async def renew(self) -> None:
         """Renew the leases of what runs here; end what has lost its lease."""
-        running = {a.running.fence: a.running for a in self._lanes.values() if a.running is not None}
+        running = {a.running.fence: a.running for a in self.lanes.all() if a.running is not None}
         if not running:
             return
         until = self._clock.now() + self._limits.lease_seconds
         held = set(await self.store.renew_leases(list(running), until))
         for fence, turn in running.items():
             if fence not in held:
-                actor = self._lanes.get(turn.conversation_id)
+                actor = self.lanes.loaded(turn.conversation_id)
                 if actor is not None and actor.running is turn and not actor.lock.locked():
                     turn.abandon()
                     self._release(turn)
@@ -1167,7 +975,7 @@ class Dispatcher:
     @property
     def running_count(self) -> int:
         """How many turns run here."""
-        return sum(actor.running is not None for actor in self._lanes.values())
+        return sum(actor.running is not None for actor in self.lanes.all())
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Take nothing more, let running turns reach a good point, hand the others back."""
@@ -1176,14 +984,14 @@ class Dispatcher:
             loop.cancel()
         grace = self._limits.shutdown_grace_seconds if grace_seconds is None else grace_seconds
         tasks: list[asyncio.Task[None]] = []
-        for actor in list(self._lanes.values()):
+        for actor in self.lanes.all():
             if actor.running is not None and actor.running.task is not None:
                 actor.running.stop("shutdown")
                 tasks.append(actor.running.task)
         if tasks and grace > 0:
             await asyncio.wait(tasks, timeout=grace)
         # Side by side, so that they share commits: one after another, hundreds would take as many fsyncs.
-        await asyncio.gather(*[self._hand_back_all(actor) for actor in list(self._lanes.values())])
+        await asyncio.gather(*[self._hand_back_all(actor) for actor in self.lanes.all()])
         if left := [task for task in tasks if not task.done()]:
             # They were cancelled; what they hold (connections, processes) is theirs to let go of.
             await asyncio.wait(left, timeout=ABANDONED_SECONDS)
@@ -1191,7 +999,7 @@ class Dispatcher:
         while self._acts:
             await asyncio.wait(set(self._acts))
         # What such an act began is handed back as well.
-        await asyncio.gather(*[self._hand_back_all(actor) for actor in list(self._lanes.values())])
+        await asyncio.gather(*[self._hand_back_all(actor) for actor in self.lanes.all()])
 
     async def _hand_back_all(self, actor: LaneActor) -> None:
         while actor.running is not None:

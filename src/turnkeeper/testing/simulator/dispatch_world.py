@@ -227,7 +227,7 @@ class DispatchWorld:
     def _kill(self, dispatcher: Dispatcher) -> None:
         for loop in dispatcher._loops:  # noqa: SLF001
             loop.cancel()
-        for actor in dispatcher._lanes.values():  # noqa: SLF001
+        for actor in dispatcher.lanes.all():
             if actor.running is not None and actor.running.task is not None:
                 actor.running.task.cancel()
         for act in dispatcher._acts:  # noqa: SLF001
