@@ -13,6 +13,7 @@ Coding CLIs come from npm, at exact versions, into .testdata/clis: with CI=true,
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import os
 import shutil
@@ -51,6 +52,11 @@ def _on_path(*names: str) -> Callable[[], str | None]:
     return lambda: next((path for path in map(shutil.which, names) if path), None)
 
 
+def _chromium() -> str | None:
+    """Chromium, if what drives it can start as well: Playwright's own Node is linked against libatomic."""
+    return _on_path("chromium", "chromium-browser")() if ctypes.util.find_library("atomic") else None
+
+
 def _postgres() -> str | None:
     """The newest server's `initdb`: Debian keeps it off the PATH."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
@@ -80,8 +86,8 @@ NEEDS: tuple[Need, ...] = (
         "browser",
         "Chromium",
         # The fonts: screenshots and widths with Latin, Arabic, Hebrew and emoji are part of what is tested.
-        ("chromium", "fonts-dejavu-core", "fonts-noto-color-emoji"),
-        _on_path("chromium", "chromium-browser"),
+        ("chromium", "libatomic1", "fonts-dejavu-core", "fonts-noto-color-emoji"),
+        _chromium,
     ),
     Need("curl", "curl", ("curl",), _on_path("curl")),
     Need("postgres", "PostgreSQL's server", ("postgresql",), _postgres),
