@@ -39,14 +39,17 @@ from turnkeeper.retained.machine import effects as e
 from turnkeeper.retained.machine import inputs as i
 from turnkeeper.retained.machine.state import HandPhase, TurnPhase, look_at
 from turnkeeper.retained.session import CannotOpenPane, Desk, Session
-from turnkeeper.retained.signs import Menu, Sign, SignKind
+from turnkeeper.retained.signs import Menu, Reading, Sign, SignKind
 from turnkeeper.retained.structured.pane import given_id
+from turnkeeper.terminal.pane import Look
 
 READ_FAST_SECONDS = 0.05
 READ_SECONDS = 0.25
 """How often the transcript is asked while something is on its way, and while a response runs."""
 HEARD_SECONDS = 0.01
 """So soon after the last look one is worth while at a CLI that has said something since."""
+SEEN_JUST_NOW_SECONDS = 0.02
+"""The look by which the pane was opened is good for so long. Nothing was pressed since; a commit may take as long."""
 PARKING_SECONDS = 30.0
 """So long a menu that a turn has asked about is no question of its own, until the store says that the turn is parked."""
 CLEAR_ROUNDS = 12
@@ -71,6 +74,7 @@ class Run:
         """To be journaled with the turn's end."""
         self._riders: dict[str, Rider] = {}
         self._looked = -1e18
+        self._seen: tuple[Look, Reading] | None = None
         self._read_at = -1e18
         self._stop_told = False
         self._asked: Menu | None = None
@@ -217,6 +221,7 @@ class Run:
     async def _once(self, stop: asyncio.Future[str]) -> None:
         if stop.done() and not self._stop_told:
             self._stop_told = True
+            self._seen = None
             await self.tell(i.StopAsked(reason=stop.result()))
         if self.outcome is None:
             await self._meet_riders()
@@ -254,6 +259,7 @@ class Run:
             why = Failure(kind="terminal", retryable=True, sentence=trouble.sentence)
             await self.tell(i.CannotOpen(failure=why))
             return
+        self._seen = opening.seen
         if opening.bound is not None:
             await self.turn.record(opening.bound)
         text = key = None
@@ -323,7 +329,7 @@ class Run:
         session = self.session
         self._looked = self.clock.now()
         try:
-            look, reading = await session.observe()
+            look, reading = self._opened_by() or await session.observe()
         except TerminalTrouble as trouble:
             await self.tell(i.Trouble(sentence=trouble.sentence))
             return
@@ -333,6 +339,11 @@ class Run:
         await self._notice_switch()
         if self.outcome is None:
             await self.tell(i.Seen(reading=reading))
+
+    def _opened_by(self) -> tuple[Look, Reading] | None:
+        """The look by which the pane was opened, once, if that is as good as a new one."""
+        seen, self._seen = self._seen, None
+        return seen if self.clock.now() - self.session.looked_at < SEEN_JUST_NOW_SECONDS else None
 
     async def _notice_switch(self) -> None:
         """Whether the CLI has gone on in another native session (/clear)."""
@@ -452,8 +463,9 @@ class Run:
             await noted
             return
         # Both before the paste, and in one commit: what is pasted may be cleared away by whoever comes next.
-        session.pasted(self.state.item(turn_id).text)
-        await asyncio.gather(noted, session.save(settled=False))
+        text = self.state.item(turn_id).text
+        session.pasted(text)
+        await asyncio.gather(noted, session.save(settled=False), session.prepare(text))
 
     async def _receipt(self, effect: e.Receipt) -> None:
         session = self.session

@@ -82,6 +82,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     bound: SessionBound | None = None
     instructions: str = ""
     """Marker of instructions that travel in `prefix`."""
+    seen: tuple[Look, Reading] | None = None
+    """What was seen of a pane that ran already: the delivery need not look again at once."""
 
 
 class CannotOpenPane(Exception):
@@ -202,11 +204,11 @@ class Session:
         """
         keep, config = self.keep, self.config
         pane = await self.find()
-        look = None if pane is None else await pane.look()
+        look, reading = (None, None) if pane is None else await self.observe()
         same_role = keep.role in ("", config.role_key) and keep.cli == self.adapter.NAME
         outdated = keep.definition != config.definition_key or not same_role
         if look is not None and look.alive and (delivered or not outdated):
-            return Opening(fresh=False)
+            return Opening(fresh=False, seen=None if reading is None else (look, reading))
         lost = False
         if pane is not None and look is not None and not look.alive:
             words = await self._last_words(pane)
@@ -444,25 +446,20 @@ class Session:
         if pane is None:
             self.look, self.reading, self.looked_at = Look(state="gone"), None, now
             return self.look, None
-        look = await pane.look()
+        look, screen = await pane.glance()
         reading: Reading | None = None
         if look.alive and isinstance(pane, StructuredPane):
             reading = pane.reading()
-        elif look.alive:
-            try:
-                screen = await pane.screen()
-            except PaneGone:
-                look = Look(state="gone")
-            else:
-                status = self.status()
-                reading = self.adapter.read(
-                    msgspec.structs.replace(screen, title=look.title or screen.title),
-                    None if status is None else status[0],
-                    trust=self.config.trust_cwd,
-                )
-                reading = self._with_limit(reading, now)
-                if self.owner is not None or look.attached:
-                    reading = msgspec.structs.replace(reading, person=True)
+        elif screen is not None:
+            status = self.status()
+            reading = self.adapter.read(
+                msgspec.structs.replace(screen, title=look.title or screen.title),
+                None if status is None else status[0],
+                trust=self.config.trust_cwd,
+            )
+            reading = self._with_limit(reading, now)
+            if self.owner is not None or look.attached:
+                reading = msgspec.structs.replace(reading, person=True)
         self.look, self.reading, self.looked_at = look, reading, now
         return look, reading
 
@@ -474,6 +471,13 @@ class Session:
             pane = await self.find()
             if pane is not None:
                 await pane.press(*keys)
+
+    async def prepare(self, text: str) -> None:
+        """Lay a text ready while its note is being stored. What goes wrong is told by the paste."""
+        with contextlib.suppress(TerminalTrouble, PaneGone):
+            pane = await self.find()
+            if pane is not None:
+                await pane.prepare(text)
 
     async def submit(self, given: str, *, command: bool) -> str:
         """Have the CLI take what was pasted; by which word it said so, "" if only its transcript can tell.

@@ -121,6 +121,14 @@ class Pane(Protocol):
         """
         ...
 
+    async def glance(self) -> tuple[Look, Screen | None]:
+        """A look and, if the program runs, its screen, at the cost of one. Raises TerminalTrouble."""
+        ...
+
+    async def prepare(self, text: str) -> None:
+        """Lay `text` ready, so that `paste` of the same text is quick; nothing reaches the program. Raises TerminalTrouble."""
+        ...
+
     async def paste(self, text: str) -> Pasted:
         """Hand `text` to the program as one paste, after `clean`; no Enter.
 

@@ -23,6 +23,7 @@ import signal
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -77,6 +78,10 @@ LOOK: Final = (
     "#{pane_pid}|#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}|#{pane_in_mode}|#{alternate_on}"
     "|#{pane_width}|#{pane_height}|#{pane_title}"
 )
+
+
+SCREEN_BEGINS: Final = "= screen ="
+"""Divides what is told of a pane and of clients from what stands on the screen."""
 
 
 class _Server:
@@ -178,6 +183,16 @@ class _Viewer:
         self.size = 0
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """A text that a buffer of tmux holds: it was read back and compared."""
+
+    text: str
+    buffer: str
+    size_bytes: int
+    removed: tuple[str, ...]
+
+
 class TmuxPane:
     """A pane of a tmux server."""
 
@@ -188,6 +203,7 @@ class TmuxPane:
         self._seen = 0
         self._output = asyncio.Event()
         self._viewers: list[_Viewer] = []
+        self._prepared: _Prepared | None = None
         server.panes[identity.pane_id] = self
 
     # -- told by the server's reader
@@ -223,18 +239,46 @@ class TmuxPane:
             look = await self._look()
         return look
 
-    async def _look(self) -> Look:
+    def _look_words(self) -> tuple[str, ...]:
         pane_id = self.identity.pane_id
+        return (
+            "list-panes", "-a", "-f", f"#{{==:#{{pane_id}},{pane_id}}}", "-F", LOOK,
+            ";", "list-clients", "-F", "client|#{client_control_mode}#{client_readonly}",
+        )  # fmt: skip
+
+    async def _look(self) -> Look:
         try:
-            lines = await self._server.ask(
-                "list-panes", "-a", "-f", f"#{{==:#{{pane_id}},{pane_id}}}", "-F", LOOK,
-                ";", "list-clients", "-F", "client|#{client_control_mode}#{client_readonly}",
-                blocks=2,
-            )  # fmt: skip
+            return self._look_of(await self._server.ask(*self._look_words(), blocks=2))
         except PaneGone:
             return Look(state=GONE)
         except CommandFailed as refused:
             raise TerminalTrouble(why=str(refused)) from refused
+
+    async def glance(self) -> tuple[Look, Screen | None]:
+        """Look and screen in one question, whose parts are divided by a line that is neither."""
+        try:
+            lines = await self._server.ask(
+                *self._look_words(),
+                ";", "display-message", "-p", SCREEN_BEGINS,
+                ";", "capture-pane", "-p", "-e", "-J", "-S", "0", "-t", self.identity.pane_id,
+                blocks=4,
+            )  # fmt: skip
+        except PaneGone:
+            return Look(state=GONE), None
+        except CommandFailed:
+            # A part was refused, then the others got no answer: each is asked by itself.
+            look = await self.look()
+            try:
+                return look, await self.screen() if look.alive else None
+            except PaneGone:
+                return Look(state=GONE), None
+        at = lines.index(SCREEN_BEGINS)
+        look = self._look_of(lines[:at])
+        if look.state == DEAD:
+            look = await self.look()
+        return look, read_screen("\n".join(lines[at + 1 :]), look.title) if look.alive else None
+
+    def _look_of(self, lines: list[str]) -> Look:
         panes = [line for line in lines if not line.startswith("client|")]
         if not panes:
             return Look(state=GONE)
@@ -265,18 +309,22 @@ class TmuxPane:
         )  # fmt: skip
         return read_screen("\n".join(lines), title)
 
-    async def paste(self, text: str) -> Pasted:
-        """Hand over a text as one bracketed paste."""
-        text, removed = clean(text)
-        data = text.encode()
+    async def prepare(self, text: str) -> None:
+        """Load a text into a buffer of tmux, and see that it holds that very text."""
+        if self._prepared is not None and self._prepared.text == text:
+            return
+        cleaned, removed = clean(text)
+        data = cleaned.encode()
         if not data:
             raise TerminalTrouble(why="there is nothing to paste")
         if len(data) > PASTE_BYTES_MAX:
             raise TerminalTrouble(
                 why=f"a paste has at most {PASTE_BYTES_MAX} bytes, this one has {len(data)}"
             )
+        former, self._prepared = self._prepared, None
         name = f"tk{uuid.uuid4().hex}"
         there, back = self._folder / name, self._folder / f"{name}.back"
+        forget = () if former is None else (";", "delete-buffer", "-b", former.buffer)
         try:
             try:
                 write_private(there, data)
@@ -285,34 +333,35 @@ class TmuxPane:
                 raise TerminalTrouble(why=f"the text could not be laid down for tmux: {error}") from error
             # `load-buffer -` would end with %end and load nothing, so the buffer is read back and compared.
             await self._run(
-                "load-buffer",
-                "-b",
-                name,
-                str(there),
-                ";",
-                "save-buffer",
-                "-b",
-                name,
-                str(back),
-                blocks=2,
-                again=True,
-            )
+                "load-buffer", "-b", name, str(there), ";", "save-buffer", "-b", name, str(back), *forget,
+                blocks=3 if forget else 2, again=True,
+            )  # fmt: skip
             if back.read_bytes() != data:
                 raise TerminalTrouble(why="tmux holds another text than the one it was given")
         finally:
             for file in (there, back):
                 with contextlib.suppress(OSError):
                     file.unlink(missing_ok=True)
-        await self._leave_mode()
-        await self._guarded("paste-buffer", "-d", "-p", "-b", name, "-t", self.identity.pane_id)
-        return Pasted(size_bytes=len(data), removed=removed)
+        self._prepared = _Prepared(text, name, len(data), removed)
+
+    async def paste(self, text: str) -> Pasted:
+        """Hand over a text as one bracketed paste. What was laid ready must still be there: tmux says if it is not."""
+        await self.prepare(text)
+        prepared, self._prepared = self._prepared, None
+        assert prepared is not None
+        pane_id = self.identity.pane_id
+        await self._guarded(
+            "paste-buffer", "-d", "-p", "-b", prepared.buffer, "-t", pane_id,
+            before=("copy-mode", "-q", "-t", pane_id),
+        )  # fmt: skip
+        return Pasted(size_bytes=prepared.size_bytes, removed=prepared.removed)
 
     async def press(self, *keys: str) -> None:
         """Press keys."""
         if not keys_allowed(keys):
             raise TerminalTrouble(why=f"these are no keys: {keys!r}")
-        await self._leave_mode()
-        await self._guarded("send-keys", "-t", self.identity.pane_id, *keys)
+        pane_id = self.identity.pane_id
+        await self._guarded("send-keys", "-t", pane_id, *keys, before=("copy-mode", "-q", "-t", pane_id))
 
     async def type_bytes(self, data: bytes) -> None:
         """What a person who took the terminal over types, byte for byte."""
@@ -405,12 +454,13 @@ class TmuxPane:
             return PaneGone(why=words)
         return TerminalTrouble(why=words)
 
-    async def _leave_mode(self) -> None:
-        await self._run("copy-mode", "-q", "-t", self.identity.pane_id, again=True)
+    async def _guarded(self, *words: str, before: tuple[str, ...] = ()) -> None:
+        """Run a command on the pane unless its program has ended; check and act are one command.
 
-    async def _guarded(self, *words: str) -> None:
-        """Run a command on the pane unless its program has ended; check and act are one command."""
+        `before`: a command that comes first, in the same line.
+        """
         told = await self._run(
+            *((*before, ";") if before else ()),
             "if-shell",
             "-F",
             "-t",
@@ -418,7 +468,7 @@ class TmuxPane:
             "#{pane_dead}",
             "display-message -p DEAD",
             line_of(*words),
-            blocks=2,
+            blocks=3 if before else 2,
         )
         if "DEAD" in told:
             raise PaneDead(why=(await self.look()).sentence)

@@ -160,6 +160,15 @@ class ScriptedPane:
             raise PaneGone(why="there is no such pane")
         return read_screen("\n".join(fit(self.cli.draw(), self.cli.columns, self.cli.rows)), self.cli.title)
 
+    async def glance(self) -> tuple[Look, Screen | None]:
+        """A look, and the screen of a program that runs."""
+        look = await self.look()
+        return look, await self.screen() if look.alive else None
+
+    async def prepare(self, text: str) -> None:
+        """Nothing has to be laid ready."""
+        self._check()
+
     async def paste(self, text: str) -> Pasted:
         """Hand over a text as one paste."""
         await asyncio.sleep(0)

@@ -285,6 +285,13 @@ class StructuredPane:
         lines = [Line(line, line) for line in list(self._log)[-SCREEN_LINES:]]
         return Screen(lines=tuple(lines))
 
+    async def glance(self) -> tuple[Look, Screen | None]:
+        """How the program is; what it says is no screen to be read."""
+        return self._piped.look(), None
+
+    async def prepare(self, text: str) -> None:
+        """Nothing has to be laid ready."""
+
     async def press(self, *keys: str) -> None:
         """There are no keys."""
         raise NotPossible(why=NO_TERMINAL)

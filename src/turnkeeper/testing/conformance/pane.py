@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 from turnkeeper.errors import CannotStart, PaneDead, PaneGone, TerminalTrouble, TurnkeeperError
-from turnkeeper.terminal.pane import ALIVE, DEAD, GONE, Pane, Terminal
+from turnkeeper.terminal.pane import ALIVE, DEAD, GONE, Look, Pane, Terminal
 from turnkeeper.testing.scripted_cli.quirks import Quirks
 
 
@@ -185,6 +185,34 @@ async def a_look_tells_alive_from_dead_with_the_exit_code(world: PaneWorld) -> N
     await world.settle(0.5)
     look = await pane.look()
     assert (look.state, look.exit_code) == (DEAD, 0)
+
+
+@case
+async def a_glance_is_a_look_and_the_screen_of_what_runs(world: PaneWorld) -> None:
+    pane = await world.open()
+    look, screen = await pane.glance()
+    assert look == await pane.look()
+    assert screen is not None
+    assert screen.text == (await pane.screen()).text
+    await world.kill(pane, 9)
+    look, screen = await pane.glance()
+    assert (look.state, look.signal, screen) == (DEAD, 9, None)
+    await world.lose(pane)
+    assert await pane.glance() == (Look(state=GONE), None)
+
+
+@case
+async def what_was_laid_ready_is_pasted_once_and_another_text_replaces_it(world: PaneWorld) -> None:
+    pane = await world.open()
+    await pane.prepare("never pasted")
+    await pane.prepare("laid ready")
+    for text in ("laid ready", "not laid ready"):
+        await pane.paste(text)
+        await world.settle(0.1)
+        await pane.press("Enter")
+        await world.until(pane, text)
+        await world.settle(0.6)
+    assert submits(world, pane) == ["laid ready", "not laid ready"]
 
 
 @case
