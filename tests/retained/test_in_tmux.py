@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.retained.stage import OWNER, Stage
+from turnkeeper.terminal.control import Control
 
 pytestmark = pytest.mark.tmux
 
@@ -33,6 +35,29 @@ async def test_messages_are_answered_in_order_and_history_is_what_was_said(stage
         expected += [f"u:{text}", f"a:ok {text}"]
     assert await stage.history() == expected
     assert len(stage.launches()) == 1
+
+
+@pytest.mark.parametrize("stage", ["pi"], indirect=True)
+async def test_a_text_is_in_an_idle_pane_after_a_look_a_load_and_a_paste(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question to tmux is a round trip that the message waits for."""
+    await stage.ready()
+    asked: list[str] = []
+    run = Control.run_bytes
+
+    async def counted(self: Control, *words: str, **more: Any) -> list[bytes]:
+        asked.append(next(word for word in words if word not in {"copy-mode", "-q", "-t", "%1", ";"}))
+        return await run(self, *words, **more)
+
+    monkeypatch.setattr(Control, "run_bytes", counted)
+    assert (await stage.ended(await stage.post("hello"))).state == "settled"
+    until_pasted = asked[: asked.index("if-shell") + 1]
+    # A slow commit makes the first look too old.
+    assert until_pasted in (
+        ["list-panes", "load-buffer", "if-shell"],
+        ["list-panes", "list-panes", "load-buffer", "if-shell"],
+    )
 
 
 async def test_a_steer_reaches_the_running_response_or_gets_its_own(stage: Stage) -> None:

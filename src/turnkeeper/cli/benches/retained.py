@@ -21,6 +21,8 @@ from turnkeeper.conversation.events import ConversationRenamed, Draft
 from turnkeeper.conversation.parts import Text
 from turnkeeper.conversation.turns import TurnState
 from turnkeeper.retained.runner import RetainedRunner
+from turnkeeper.retained.session import Session
+from turnkeeper.retained.signs import Composer
 from turnkeeper.terminal.tmux import own_environment
 from turnkeeper.testing.bench import Row, at_most, clock, median
 from turnkeeper.testing.until import until
@@ -94,7 +96,8 @@ async def _settled(keeper: Keeper, turn_id: str) -> None:
 async def _pasting(keeper: Keeper, runner: RetainedRunner, conversations: list[str]) -> list[Row]:
     conversation_id = await _begin(keeper, conversations)
     await _settled(keeper, await _submit(keeper, conversation_id, "warm"))
-    pane: Any = (await runner.session(conversation_id)).pane
+    session = await runner.session(conversation_id)
+    pane: Any = session.pane
     paste = pane.paste
     stamps: list[float] = []
 
@@ -117,9 +120,9 @@ async def _pasting(keeper: Keeper, runner: RetainedRunner, conversations: list[s
         began = clock()
         await paste(f"{WORDS} k{number}")
         ours.append(clock() - began)
-        await pane.press("C-u", "C-u")
+        await _emptied(session)
         theirs.append(await _three_processes(pane.identity.socket, pane.identity.pane_id))
-        await pane.press("C-u", "C-u")
+        await _emptied(session)
     pane.paste = paste
     p50, p95 = median(waits) * 1000, statistics.quantiles(waits, n=20)[-1] * 1000
     note = f"two commits are in it; one takes {median(commits) * 1000:.1f} ms on this disk now"
@@ -148,6 +151,17 @@ async def _pasting(keeper: Keeper, runner: RetainedRunner, conversations: list[s
             limit=0.3,
         ),
     ]
+
+
+async def _emptied(session: Session) -> None:
+    """Clear what was pasted; the next message is not to wait for that."""
+    await session.press("C-u", "C-u")
+
+    async def empty() -> bool:
+        _, reading = await session.observe()
+        return reading is not None and reading.composer is Composer.EMPTY
+
+    await until(empty, "an empty composer", seconds=20)
 
 
 async def _three_processes(socket: str, pane_id: str) -> float:
