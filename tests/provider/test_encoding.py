@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 from typing import Any
@@ -15,7 +16,7 @@ from tests.provider.feeds import HERE, feeds
 from turnkeeper.conversation.messages import Message, Origin
 from turnkeeper.conversation.parts import Attachment, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnkeeper.port.provider import ToolSpec
-from turnkeeper.provider import dialects
+from turnkeeper.provider import dialects, gemini
 from turnkeeper.provider.wire import File, raw_block
 
 DIALECTS = sorted(dialects.DIALECTS)
@@ -293,6 +294,43 @@ def test_files_go_out_as_the_provider_takes_them_or_as_a_note(dialect: str) -> N
     assert "gone.png" in text
     assert "zip" in text
     assert ("iVBOR" in text) == (dialect != "deepseek")
+
+
+@pytest.mark.parametrize(
+    ("model", "inside"),
+    [
+        ("gemini-3-pro", True),
+        ("models/gemini-3.5-flash", True),
+        ("gemini-10-pro", True),
+        ("gemini-2.5-pro", False),
+        ("gemini-flash-latest", False),
+        ("tuned", False),
+    ],
+)
+def test_a_picture_in_a_result_stands_inside_its_function_response_where_the_model_takes_it(
+    model: str, inside: bool
+) -> None:
+    gif = base64.b64encode(b"GIF89a").decode()
+    shots = [
+        {"type": "text", "text": "two shots"},
+        {"type": "image", "data": base64.b64encode(png(10, 10)).decode(), "mimeType": "image/png"},
+        {"type": "image", "data": gif, "mimeType": "image/gif"},
+    ]
+    feed = [
+        message(1, "user", Text("look"), Attachment("gif", "cat.gif", "image/gif", 9)),
+        message(2, "assistant", ToolCall("a", "shot", {}), ToolCall("b", "shot", {})),
+        message(3, "tool", ToolResult("a", shots), ToolResult("b", "none", is_error=True)),
+    ]
+    encoded = gemini.encode(feed, origin=Origin("gemini", model, "a"), files=lambda part: File(b"GIF89a"))
+    assert gemini.validate(encoded.body, result_media=inside) == ()
+    first, second = [part["functionResponse"] for part in encoded.body["contents"][-1]["parts"]]
+    assert [piece["inlineData"]["mimeType"] for piece in first.get("parts", [])] == ["image/png"] * inside
+    assert first["response"]["output"].startswith("two shots")
+    assert "image/gif left out" in first["response"]["output"]
+    assert ("image/png left out" in first["response"]["output"]) != inside
+    assert "parts" not in second
+    assert gif not in encoded.to_bytes().decode()
+    assert "cat.gif" in json.dumps(encoded.body["contents"][0]), "what is not sent is said"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

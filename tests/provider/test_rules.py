@@ -379,6 +379,48 @@ def test_gemini_asks_for_signatures_only_in_the_current_turn_and_only_from_versi
     assert gemini(body) == ()
 
 
+PICTURE = {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "why"),
+    [
+        ([PICTURE], None),
+        ([PICTURE, {"inlineData": {"mimeType": "application/pdf", "data": "JVBERg=="}}], None),
+        ([{"inlineData": {"mimeType": "image/gif", "data": "R0lGODlh"}}], "Unsupported MIME type: image/gif"),
+        ([{"inlineData": {"mimeType": "audio/ogg", "data": "T2dnUw=="}}], "Unsupported MIME type: audio/ogg"),
+        ([{"inlineData": {"mimeType": "image/png", "data": "not base64!"}}], "Base64 decoding failed"),
+        ([{"inlineData": {"data": "iVBORw0KGgo="}}], "not set"),
+        ([{"text": "words"}], "not set"),
+        ([7], "not set"),
+        (7, "Invalid JSON payload"),
+    ],
+)
+def test_gemini_takes_pictures_inside_a_function_response_only_from_version_3(
+    pieces: Any, why: str | None
+) -> None:
+    body = copy.deepcopy(GEMINI)
+    (answer,) = [
+        p["functionResponse"] for c in body["contents"] for p in c["parts"] if "functionResponse" in p
+    ][:1]
+    answer["parts"] = pieces
+    found = gemini(body)
+    assert len(found) == (why is not None)
+    assert all(str(why) in violation.sentence for violation in found)
+    (older,) = gemini(body, result_media=False)
+    assert "`function_response.parts` is not supported" in older.sentence
+    assert older.path.endswith("functionResponse.parts")
+
+
+def test_gemini_takes_no_gif_anywhere() -> None:
+    body = copy.deepcopy(GEMINI)
+    body["contents"][0]["parts"].append(PICTURE)
+    assert gemini(body) == ()
+    body["contents"][0]["parts"][-1] = {"inlineData": {"mimeType": "image/gif", "data": "R0lGODlh"}}
+    (found,) = gemini(body)
+    assert found.sentence == "Unsupported MIME type: image/gif"
+
+
 def test_reasoning_content_is_wanted_back_by_thinking_models_only() -> None:
     body = copy.deepcopy(CHAT)
     body["thinking"] = {"type": "enabled"}

@@ -3,7 +3,8 @@
 A feed becomes `{contents, systemInstruction?, tools?, generationConfig?}`; the model stands in the address.
 Roles are user and model and alternate; all responses of a step stand in the one user turn behind it, in call
 order (G1-G3). A thought signature goes back in the very part that it came in, only to its own origin; the
-first call of a step that has none gets the documented stand-in (G5, G6).
+first call of a step that has none gets the documented stand-in (G5, G6). A picture in a result stands inside its
+function response, where the model takes that (Gemini 3); beside it, it would be one response too many.
 """
 
 from __future__ import annotations
@@ -15,9 +16,16 @@ from typing import Any, Final
 from turnkeeper.conversation.messages import ASSISTANT, SYSTEM, TOOL, Message, Origin
 from turnkeeper.conversation.parts import Attachment, Part, Text, Thinking, ToolCall, ToolResult
 from turnkeeper.port.provider import ToolSpec
-from turnkeeper.provider.gemini_rules import SKIP_SIGNATURE, validate
+from turnkeeper.provider.gemini_rules import (
+    RESULT_MEDIA,
+    SKIP_SIGNATURE,
+    UNTAKEN_IMAGES,
+    takes_result_media,
+    validate,
+)
 from turnkeeper.provider.wire import (
     EMPTY_MESSAGE,
+    EMPTY_RESULT,
     CallIds,
     Encoded,
     Files,
@@ -28,8 +36,10 @@ from turnkeeper.provider.wire import (
     fit_attachment,
     is_bound_here,
     joined_system,
+    kind_note,
     lay_over,
     read_block,
+    result_pieces,
     result_text,
     user_block,
     wellformed,
@@ -80,6 +90,7 @@ class Encoder:
         self._origin = origin
         self._options = options
         self._files = files
+        self._result_media = takes_result_media(origin.model)
         self._ids = CallIds(_KEEP_ID, 24)
         self._names = Names(letter_first=True)
         self._system: list[str] = []
@@ -116,6 +127,10 @@ class Encoder:
 
     def _attach(self, message: Message, part: Attachment) -> Piece:
         fit = fit_attachment(part, self._files)
+        if fit.kind in ("image", "pdf") and fit.media_type in UNTAKEN_IMAGES:
+            note = kind_note(part)
+            self._leave(message, part, "A22", note)
+            return {"text": note}
         if fit.kind in ("image", "pdf"):
             return {"inlineData": {"mimeType": fit.media_type, "data": fit.value}}
         if fit.kind == "note":
@@ -134,7 +149,10 @@ class Encoder:
                 self._leave(message, part, "G3", "it answers no open call of the turn before")
                 continue
             field = "error" if part.is_error else "output"
-            response: Piece = {"name": call["name"], "response": {field: result_text(part)}}
+            words, media = self._result(part)
+            response: Piece = {"name": call["name"], "response": {field: words}}
+            if media:
+                response["parts"] = media
             if "id" in call:
                 response = {"id": call["id"], **response}
             pieces.append({"functionResponse": response})
@@ -147,6 +165,26 @@ class Encoder:
             contents.append({"role": "user", "parts": pieces})
             self._responses = 0
         self._responses += len(pieces)
+
+    def _result(self, part: ToolResult) -> tuple[str, list[Piece]]:
+        """The words of a result, and its pictures for a model that takes them there.
+
+        No $ref from the words to a picture: the Gemini API answers those with a 400
+        (github.com/googleapis/python-genai/issues/2792).
+        """
+        if type(part.content) is str or not self._result_media:
+            return result_text(part), []
+        words: list[str] = []
+        media: list[Piece] = []
+        for kind, value in result_pieces(part, self._files):
+            if kind != "image":
+                words.append(str(value))
+            elif value["media_type"] in RESULT_MEDIA:
+                media.append({"inlineData": {"mimeType": value["media_type"], "data": value["data"]}})
+            else:
+                words.append(f"[image {value['media_type']} left out: this kind is not taken]")
+        said = "\n".join(words)
+        return (EMPTY_RESULT if blank(said) else wellformed(said)), media
 
     def _add_assistant(self, message: Message) -> None:
         self._ids.open_batch()

@@ -11,17 +11,36 @@ from turnkeeper.provider.wire import Violation, unsound_json
 SKIP_SIGNATURE: Final = "skip_thought_signature_validator"
 """Accepted in place of a thought signature that is not there (G6)."""
 
+UNTAKEN_IMAGES: Final = frozenset({"image/gif"})
+"""Kinds of images that are refused everywhere, though they are images (github.com/su-kaka/gcli2api/issues/297)."""
+RESULT_MEDIA: Final = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+"""Kinds of files that may stand inside a function response."""
+
 Piece = dict[str, Any]
 Genuine = Callable[[str], bool]
 """Whether this thought signature was made by this model for this account (G6)."""
 
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}\Z")
+_VERSION = re.compile(r"(?:^|/)gemini-(\d+)")
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}\Z")
 
 
-def validate(body: Any, *, genuine: Genuine | None = None, signatures: bool = True) -> tuple[Violation, ...]:
+def takes_result_media(model: str) -> bool:
+    """Whether a model takes files inside function responses: Gemini 3 and later; others refuse the whole request.
+
+    github.com/google-gemini/gemini-cli/issues/19436. A name that does not say its version is taken for an older one.
+    """
+    named = _VERSION.search(model)
+    return named is not None and int(named[1]) >= 3
+
+
+def validate(
+    body: Any, *, genuine: Genuine | None = None, signatures: bool = True, result_media: bool = True
+) -> tuple[Violation, ...]:
     """Every rule that `body` breaks, in order of place; empty when it would be accepted.
 
-    `signatures=False` is for models before Gemini 3, which do not ask for them (G5).
+    `signatures=False` is for models before Gemini 3, which do not ask for them (G5), and so is
+    `result_media=False`: they take no files inside function responses.
     """
     found = list(_shape(body))
     if found:
@@ -56,6 +75,7 @@ def validate(body: Any, *, genuine: Genuine | None = None, signatures: bool = Tr
         if made and role == "model":
             _signature(path, content["parts"], found, genuine, wanted=signatures and index > turn_began)
         for at, part in enumerate(content["parts"]):
+            found += _media(f"{path}.parts[{at}]", part, result_media=result_media)
             signature = part.get("thoughtSignature")
             if genuine is not None and signature not in (None, SKIP_SIGNATURE) and not genuine(signature):
                 found.append(Violation("G6", f"{path}.parts[{at}]", "Corrupted thought signature."))
@@ -108,6 +128,41 @@ def _function(path: str, field: str, value: Any) -> Iterator[Violation]:
         yield Violation("shape", path, f"{path}.{field}.name: Invalid function name.")
     elif not isinstance(value.get(content, {}), dict):
         yield Violation("A8", path, f"{path}.{field}.{content}: must be an object (Struct).")
+
+
+def _media(path: str, part: Piece, *, result_media: bool) -> Iterator[Violation]:
+    """Files as they may stand: beside the words, and inside a function response, never as its neighbours (G2)."""
+    if "inlineData" in part:
+        yield from _inline(f"{path}.inlineData", part["inlineData"], None)
+    pieces = part.get("functionResponse", {}).get("parts")
+    if pieces is None:
+        return
+    if not result_media:
+        sentence = (
+            "Unable to submit request because `function_response.parts` is not supported for this model."
+        )
+        yield Violation("shape", f"{path}.functionResponse.parts", sentence)
+    elif not isinstance(pieces, list):
+        yield Violation("shape", f"{path}.functionResponse.parts", "Invalid JSON payload received.")
+    else:
+        for at, piece in enumerate(pieces):
+            inline = piece.get("inlineData") if isinstance(piece, dict) else None
+            yield from _inline(f"{path}.functionResponse.parts[{at}].inlineData", inline, RESULT_MEDIA)
+
+
+def _inline(path: str, inline: Any, taken: frozenset[str] | None) -> Iterator[Violation]:
+    given = inline if isinstance(inline, dict) else {}
+    kind, data = given.get("mimeType"), given.get("data")
+    if not isinstance(kind, str) or not isinstance(data, str) or not kind or not data:
+        yield Violation("shape", path, f"{path}: required fields mimeType and data are not set.")
+        return
+    if kind in UNTAKEN_IMAGES or (taken is not None and kind not in taken):
+        yield Violation("shape", path, f"Unsupported MIME type: {kind}")
+    # The first characters tell base64 from other text; the whole is the server's to decode.
+    if not _BASE64.match(data[:64]):
+        yield Violation(
+            "shape", path, f"Invalid value at '{path}.data' (TYPE_BYTES), Base64 decoding failed."
+        )
 
 
 def _is_plain_user(content: dict[str, Any]) -> bool:

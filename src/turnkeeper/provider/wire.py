@@ -492,6 +492,12 @@ def _note(part: Attachment, label: str, why: str) -> str:
     return f"[attachment {label} ({part.media_type}, {part.size_bytes} bytes) is not shown to you: {why}]"
 
 
+def kind_note(part: Attachment) -> str:
+    """Stands for a file of a kind that the provider at hand does not take."""
+    label = wellformed(part.name or part.attachment_id)
+    return _note(part, label, "this kind of file is not taken by this provider")
+
+
 def big_image_note(part: Attachment) -> str:
     """Stands for an image that is too large to be one of several (A22)."""
     label = wellformed(part.name or part.attachment_id)

@@ -30,12 +30,13 @@ class GeminiWire:
     name = "gemini"
 
     def judge(self, body: Any, model: str, account: str) -> tuple[Violation, ...]:
-        """Rules G1-G6, signatures included."""
+        """Rules G1-G6, signatures included; what Gemini 3 asks for and takes goes by the model's name."""
 
         def genuine(signature: str) -> bool:
             return signature.startswith(seal(model, account, "thought"))
 
-        return validate(body, genuine=genuine, signatures=not model.startswith(("gemini-1", "gemini-2")))
+        third = not model.startswith(("gemini-1", "gemini-2"))
+        return validate(body, genuine=genuine, signatures=third, result_media=third)
 
     def read(self, body: Any, model: str) -> Asked:
         """What a valid body asks."""
