@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from turnkeeper.app import OPERATOR, Keeper
 from turnkeeper.conversation.events import Draft, MessageAppended
 from turnkeeper.conversation.messages import ASSISTANT, Message
 from turnkeeper.conversation.parts import Text
+from turnkeeper.errors import Fenced
 from turnkeeper.projection.view import Durable
 from turnkeeper.testing.until import until
 
@@ -101,3 +103,29 @@ async def test_a_rescue_in_the_middle_of_its_commit_is_finished_and_handed_back_
         turn = await keeper.store.turn(turn_id)
         assert turn is not None
         assert (str(turn.state), turn.rescues) == ("queued", 1)
+
+
+@pytest.mark.parametrize("error", [Fenced(turn_id="t_1"), RuntimeError("a bug")], ids=["fenced", "a bug"])
+async def test_an_act_that_fails_after_its_caller_went_away_is_told_once_and_a_lost_lane_is_no_news(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    never_retrieved: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: never_retrieved.append(told))
+    async with await Keeper.open(tmp_path / "data") as keeper:
+        go = asyncio.Event()
+
+        async def act() -> None:
+            await go.wait()
+            raise error
+
+        caller = asyncio.ensure_future(keeper.dispatcher._whole(act()))
+        await asyncio.sleep(0)
+        caller.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await caller
+        go.set()
+        await until(lambda: not keeper.dispatcher._acts, "the act")
+        gc.collect()
+        told = [record for record in caplog.records if record.name == "turnkeeper.dispatch"]
+        assert len(told) == (0 if isinstance(error, Fenced) else 1)
+        assert never_retrieved == []

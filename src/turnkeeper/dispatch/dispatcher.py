@@ -86,6 +86,14 @@ from turnkeeper.port.store import Batch, Fence, KeyTaken, Store
 
 log = logging.getLogger("turnkeeper.dispatch")
 
+
+def _look_at_error(act: asyncio.Task[Any]) -> None:
+    """What became of an act after who waited for it went away: an attempt that lost its lane is no news."""
+    error = None if act.cancelled() else act.exception()
+    if error is not None and not isinstance(error, Fenced):
+        log.error("an act failed after who waited for it had gone", exc_info=error)
+
+
 T = TypeVar("T")
 
 ABANDONED_SECONDS = 2.0
@@ -226,7 +234,11 @@ class Dispatcher:
         task = asyncio.get_running_loop().create_task(act)
         self._acts.add(task)
         task.add_done_callback(self._acts.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_look_at_error)
+            raise
 
     async def _tell(
         self,
