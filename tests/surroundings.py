@@ -1,4 +1,4 @@
-"""Folders that may stand beside the checkout: the public cases, and public samples of native transcripts.
+"""Where the tests run: folders that may stand beside the checkout (the public cases, samples of transcripts), and CI.
 
 Synthetic cases that a test runs are copied into `tests/vectors/`; what is read from here may be absent, and
 then a test that reads it says so in its skip.
@@ -11,6 +11,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
 VECTORS = Path(__file__).parent / "vectors"
+IN_CI = os.environ.get("CI") == "true"
+"""Where all tests share a few cores and some minutes."""
 
 
 def public_cases() -> Path | None:

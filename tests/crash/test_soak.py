@@ -18,13 +18,17 @@ import httpx2
 import pytest
 
 from tests.crash.workload import Producer, counted_lines, faults
+from tests.surroundings import IN_CI
 from turnkeeper.testing.server_process import Api, ServerProcess
 from turnkeeper.testing.until import Pace
 
 pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 CONVERSATIONS = 64
-SECONDS = 60
+SECONDS = 30 if IN_CI else 60
+"""CI has minutes for everything; a desk that runs all tests soaks for one."""
+LONG_SECONDS = 600
+KILL_SECONDS = (2, 8)
 PROGRAMS = Path(__file__).parents[1] / "acceptance" / "programs"
 
 
@@ -114,10 +118,10 @@ class Soak:
         await until(ended, f"the end of {turn_id} of {producer.name}", seconds=90)
 
     async def kill_at_random(self) -> None:
-        """SIGKILL every 2 to 8 seconds; started again at once."""
+        """SIGKILL after a few seconds, again and again; started again at once."""
         pace = Pace(1.0)
         while pace.now < self.seconds:
-            await pace.at(pace.now + self.random.uniform(2, 8))
+            await pace.at(pace.now + self.random.uniform(*KILL_SECONDS))
             self.server.kill()
             self.kills += 1
             await self.server.start()
@@ -152,17 +156,17 @@ class Soak:
 
 
 @pytest.mark.timeout(SECONDS + 300)
-async def test_64_conversations_and_random_kills_for_a_minute(tmp_path: Path) -> None:
+async def test_64_conversations_and_random_kills(tmp_path: Path) -> None:
     seed = int(time.time())
     print(f"seed {seed}")
     soak = Soak(tmp_path, SECONDS, seed)
     assert await soak.run() == []
-    assert soak.kills >= 5
+    assert soak.kills >= SECONDS // 12  # a start takes its time too
 
 
 @pytest.mark.long
-@pytest.mark.timeout(10 * SECONDS + 900)
+@pytest.mark.timeout(LONG_SECONDS + 900)
 async def test_64_conversations_and_random_kills_for_ten_minutes(tmp_path: Path) -> None:
     seed = int(time.time())
     print(f"seed {seed}")
-    assert await Soak(tmp_path, 10 * SECONDS, seed).run() == []
+    assert await Soak(tmp_path, LONG_SECONDS, seed).run() == []
