@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.surroundings import CHECKOUT
+from turnkeeper.app import OPERATOR, Keeper
+from turnkeeper.conversation.events import ToolIntended
+from turnkeeper.conversation.parts import Text
 from turnkeeper.testing.promises import broken_promises
 from turnkeeper.testing.server_process import Api, ServerProcess
 from turnkeeper.testing.until import until
@@ -72,9 +75,34 @@ async def test_the_curl_commands_work_as_they_stand(tmp_path: Path) -> None:
     assert "TurnSettled" in ended.stdout
 
 
+def write_modules(folder: Path) -> None:
+    """The Python files that the tutorial tells to write: each is named in its first line."""
+    for name in ("mytools", "myagent"):
+        (module,) = (block for block in blocks("python") if block.startswith(f"# {name}.py"))
+        (folder / f"{name}.py").write_text(module)
+
+
+async def test_the_agent_of_ones_own_answers_as_the_tutorial_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_modules(tmp_path)
+    agents = tmp_path / "agents.toml"
+    agents.write_text(next(block for block in blocks("toml") if "myagent" in block))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        async with await Keeper.open(tmp_path / "data", agents=agents) as keeper:
+            name = (await keeper.create_conversation(OPERATOR, "counter")).conversation_id
+            turn = await keeper.submit(OPERATOR, name, key="k", parts=[Text("one two three")])
+            assert await keeper.answer(OPERATOR, turn.turn_id) == "That was 3 words."
+            events = await keeper.store.events(name, limit=100)
+            assert [e.body.name for e in events if isinstance(e.body, ToolIntended)] == ["word_count"]
+    finally:
+        for module in ("mytools", "myagent"):
+            sys.modules.pop(module, None)
+
+
 def test_every_toml_of_the_tutorial_is_a_valid_agents_file(tmp_path: Path) -> None:
-    (tool,) = (block for block in blocks("python") if "mytools.py" in block)
-    (tmp_path / "mytools.py").write_text(tool)
+    write_modules(tmp_path)
     (tmp_path / "demo.json").write_text(blocks("json")[0])
     for number, block in enumerate(blocks("toml")):
         agents = tmp_path / f"agents{number}.toml"

@@ -129,7 +129,7 @@ class Encoder:
         fit = fit_attachment(part, self._files)
         if fit.kind in ("image", "pdf") and fit.media_type in UNTAKEN_IMAGES:
             note = kind_note(part)
-            self._leave(message, part, "A22", note)
+            self._leave(message, part, "G8", note)
             return {"text": note}
         if fit.kind in ("image", "pdf"):
             return {"inlineData": {"mimeType": fit.media_type, "data": fit.value}}

@@ -1,4 +1,4 @@
-"""What Gemini's generateContent refuses: rules G1-G6, over a request body. One pass, no I/O."""
+"""What Gemini's generateContent refuses: rules G1-G8, over a request body. One pass, no I/O."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _media(path: str, part: Piece, *, result_media: bool) -> Iterator[Violation]
         sentence = (
             "Unable to submit request because `function_response.parts` is not supported for this model."
         )
-        yield Violation("shape", f"{path}.functionResponse.parts", sentence)
+        yield Violation("G7", f"{path}.functionResponse.parts", sentence)
     elif not isinstance(pieces, list):
         yield Violation("shape", f"{path}.functionResponse.parts", "Invalid JSON payload received.")
     else:
@@ -157,7 +157,7 @@ def _inline(path: str, inline: Any, taken: frozenset[str] | None) -> Iterator[Vi
         yield Violation("shape", path, f"{path}: required fields mimeType and data are not set.")
         return
     if kind in UNTAKEN_IMAGES or (taken is not None and kind not in taken):
-        yield Violation("shape", path, f"Unsupported MIME type: {kind}")
+        yield Violation("G8", path, f"Unsupported MIME type: {kind}")
     # The first characters tell base64 from other text; the whole is the server's to decode.
     if not _BASE64.match(data[:64]):
         yield Violation(

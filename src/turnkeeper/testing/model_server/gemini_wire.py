@@ -30,7 +30,7 @@ class GeminiWire:
     name = "gemini"
 
     def judge(self, body: Any, model: str, account: str) -> tuple[Violation, ...]:
-        """Rules G1-G6, signatures included; what Gemini 3 asks for and takes goes by the model's name."""
+        """Rules G1-G8, signatures included; what Gemini 3 asks for and takes goes by the model's name."""
 
         def genuine(signature: str) -> bool:
             return signature.startswith(seal(model, account, "thought"))
