@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.bench import heap_bytes
+from tests.browser.cases.player import STREAMS
 from tests.browser.conftest import World
 from tests.browser.test_page import send
+from turnkeeper.app import OPERATOR
 from turnkeeper.conversation.events import Draft, MessageAppended
 from turnkeeper.conversation.messages import ASSISTANT, USER, Message
 from turnkeeper.conversation.parts import Text
@@ -91,6 +93,51 @@ async def test_who_follows_for_long_keeps_the_newest_rows_and_finds_all_others_a
     # Back at the end it goes on as before.
     await send(page, "and on")
     await expect(page.get_by_text("ok and on")).to_be_visible(timeout=30_000)
+
+
+async def test_who_follows_sees_the_newest_row_while_what_stands_around_the_rows_grows_and_shrinks(
+    world: World,
+) -> None:
+    """A banner that comes and goes and a composer of many lines change the height of the list: nobody scrolled."""
+    page = await world.page(script=STREAMS)
+    await send(page, "begin")
+    await expect(page.get_by_text("ok begin")).to_be_visible()
+    conversation_id = await conversation(page)
+    refused = True
+
+    async def events(route: Route) -> None:
+        await (route.abort() if refused else route.continue_())
+
+    await page.route("**/events?*", events)
+
+    async def say(text: str) -> None:
+        await world.keeper.submit(OPERATOR, conversation_id, key=text.replace(" ", "-"), parts=[Text(text)])
+
+    for number in range(12):
+        await say(f"row {number}")
+    await expect(page.get_by_text("ok row 11", exact=True)).to_be_visible(timeout=30_000)
+    for broken in range(2):
+        refused = True
+        await page.evaluate("window.cutStreams()")
+        await expect(page.get_by_text("Not connected")).to_be_visible()
+        await page.wait_for_function(AT_END)
+        await say(f"unheard {broken}")
+        refused = False
+        newest = page.get_by_text(f"ok unheard {broken}", exact=True)
+        await expect(newest).to_be_in_viewport(timeout=30_000)
+        await expect(page.get_by_text("Not connected")).to_be_hidden()
+        await page.wait_for_function(AT_END)
+    await page.fill("#composer", "a line\n" * 12)
+    await page.wait_for_function(AT_END)
+    await page.fill("#composer", "")
+    await page.wait_for_function(AT_END)
+    await page.hover(".list")
+    await page.mouse.wheel(0, -400)
+    await expect(page.get_by_role("button", name="newest")).to_be_visible()
+    await page.fill("#composer", "a line\n" * 12)
+    await say("not looked for")
+    await expect(page.get_by_text("not looked for", exact=True)).not_to_be_in_viewport()
+    assert not await page.evaluate(AT_END), "who scrolled away stays there"
 
 
 @pytest.mark.long

@@ -20,7 +20,8 @@ export function Timeline() {
   const rows = s.rows.value;
   const first = rows[0]?.key ?? "";
   const before = useRef<Row[]>([]);
-  const last = useRef({ size: 0, at: 0 });
+  const last = useRef({ size: 0, at: 0, height: 0 });
+  const frame = useRef<HTMLDivElement>(null);
   // Rows were put in front, or let go of there: then what was first, or is first now, stands further down in the other.
   const was = before.current;
   const moved = was[0] !== undefined && was[0].key !== first && [[rows, was[0].key] as const, [was, first] as const].some(([list, key]) => list.some((row) => row.key === key));
@@ -43,19 +44,31 @@ export function Timeline() {
     follow.current = true;
     if (rows.length) list.current?.scrollToIndex(rows.length - 1, { align: "end" });
   }, [s.chosen.value, sent]);
+  // What stands around the rows (a banner, a composer of many lines, a phone's keyboard) takes room from them.
+  const empty = rows.length === 0;
+  useEffect(() => {
+    if (!frame.current) return;
+    const watch = new ResizeObserver(() => follow.current && list.current?.scrollToIndex(s.rows.peek().length - 1, { align: "end" }));
+    watch.observe(frame.current);
+    return () => watch.disconnect();
+  }, [empty]);
+  // The list's own idea of its height is a frame late.
+  const height = () => frame.current?.clientHeight ?? 0;
   const byPerson = () => {
     const handle = list.current;
     if (!handle) return;
-    follow.current = handle.scrollOffset + handle.viewportSize >= handle.scrollSize - NEAR_END_PX;
+    follow.current = handle.scrollOffset + height() >= handle.scrollSize - NEAR_END_PX;
     s.atEnd.value = follow.current;
   };
   const scrolled = (offset: number) => {
     const handle = list.current;
     if (!handle) return;
-    // Upwards while nothing grew or shrank: that was a person, by whatever means.
-    const { size, at } = last.current;
-    last.current = { size: handle.scrollSize, at: offset };
-    if (!follow.current || (performance.now() > moving.current && size === handle.scrollSize && offset < at - 2)) byPerson();
+    // Upwards while nothing grew or shrank, neither the rows nor the room they have (a banner that goes moves the
+    // end up by its height): that was a person, by whatever means.
+    const earlier = last.current;
+    last.current = { size: handle.scrollSize, at: offset, height: height() };
+    const still = earlier.size === handle.scrollSize && earlier.height === height();
+    if (!follow.current || (performance.now() > moving.current && still && offset < earlier.at - 2)) byPerson();
     if (offset < NEAR_TOP_PX && !follow.current && s.older.value !== null) void s.loadOlder();
   };
   if (!s.chosen.value && rows.length === 0) {
@@ -72,6 +85,7 @@ export function Timeline() {
   return (
     <div
       class="timeline"
+      ref={frame}
       data-seq={s.drawnSeq.value}
       onWheel={byPerson}
       onTouchMove={byPerson}
