@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import apsw
@@ -11,8 +13,10 @@ import pytest
 
 import turnkeeper
 from turnkeeper import cli
+from turnkeeper.errors import BadInput
 from turnkeeper.foreign import doctor
-from turnkeeper.foreign.doctor import examine_path, warnings_of
+from turnkeeper.foreign.case import feed_case, parse_case
+from turnkeeper.foreign.doctor import examine_path, heal_path, warnings_of
 
 
 def call(call_id: str, given: Any = None) -> dict[str, Any]:
@@ -164,3 +168,126 @@ def test_an_affected_sqlite_is_warned_of(version: str, affected: bool, tmp_path:
     database(tmp_path / "s.db").close()
     found = warnings_of(tmp_path / "s.db", sqlite_version=version)
     assert any(f"SQLite {version}" in line for line in found) == affected
+
+
+ODD: list[Any] = [
+    None, True, -1, 3.5, "", " ", "x", "\ud800", "\x00", [], {}, [[]], [None], {"a": None}, 10**30, "user", "tool",
+    "2026-13-45T99:00Z", [1, [2]], {"type": "text"}, {"type": "tool_call"}, {"type": "tool_result"},
+]  # fmt: skip
+
+SESSIONS: list[Any] = [
+    [
+        {"role": "user", "content": [{"type": "text", "text": "q"}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "ok"}]},
+    ],
+    [
+        {"role": "user", "content": "q"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "ok"},
+    ],
+    [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "q"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e"},
+        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "o"},
+    ],
+    {
+        "contents": [
+            {"role": "user", "parts": [{"text": "q"}]},
+            {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]},
+            {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}}}]},
+        ]
+    },
+    [
+        {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "q"}]},
+        {
+            "kind": "response",
+            "parts": [{"part_kind": "tool-call", "tool_name": "f", "args": "{}", "tool_call_id": "c"}],
+        },
+        {
+            "kind": "request",
+            "parts": [{"part_kind": "tool-return", "tool_name": "f", "content": "x", "tool_call_id": "c"}],
+        },
+    ],
+    [
+        {"id": "1", "role": "user", "parts": [{"type": "text", "text": "q"}]},
+        {
+            "id": "2",
+            "role": "assistant",
+            "parts": [
+                {"type": "tool-f", "toolCallId": "c", "state": "output-available", "input": {}, "output": 1}
+            ],
+        },
+    ],
+]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to everything inside a JSON value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = [path] if path else []
+    for key, piece in inside:
+        found += places(piece, (*path, key))
+    return found
+
+
+def bent(value: Any, chance: Random) -> Any:
+    """A copy with one to three things in it replaced, doubled or gone."""
+    value = deepcopy(value)
+    for _ in range(chance.randint(1, 3)):
+        ways = places(value)
+        if not ways:
+            break
+        *way, last = chance.choice(ways)
+        inside = value
+        for key in way:
+            inside = inside[key]
+        act = chance.random()
+        if act < 0.7:
+            inside[last] = deepcopy(chance.choice(ODD))
+        elif act < 0.85 and isinstance(inside, list):
+            inside.insert(last, deepcopy(inside[last]))
+        else:
+            del inside[last]
+    return value
+
+
+def test_a_case_bent_anywhere_is_answered_or_refused_in_one_sentence() -> None:
+    """Found this way: types that are lists, item ids that are objects."""
+    folder = Path(__file__).parent.parent / "vectors"
+    cases = [json.loads(path.read_text()) for path in sorted(folder.glob("feed*/*.json"))]
+    chance = Random(4)
+    refused: list[str] = []
+    for case in [case for case in cases for _ in range(2)]:
+        try:
+            report = feed_case(parse_case(json.dumps(bent(case, chance)).encode()))
+        except BadInput as error:
+            refused.append(error.sentence)
+        else:
+            json.dumps(report, allow_nan=False)
+    assert 0 < len(refused) < len(cases), "most of what is bent can still be answered"
+    assert not any("\n" in sentence for sentence in refused)
+
+
+def test_a_session_bent_anywhere_is_judged_and_healed_or_refused_in_one_sentence(tmp_path: Path) -> None:
+    chance = Random(5)
+    refused: list[str] = []
+    for number in range(120):
+        path, out = tmp_path / f"{number}.json", tmp_path / f"{number}-healed.json"
+        path.write_text(json.dumps(bent(chance.choice(SESSIONS), chance)))
+        try:
+            examine_path(path, now=1.8e9)
+            heal_path(path, out, now=1.8e9)
+        except BadInput as error:
+            refused.append(f"{error.sentence}{'! but written' if out.exists() else ''}")
+        else:
+            json.loads(out.read_bytes())
+    assert len(refused) < 60
+    assert not any("\n" in sentence or "! but written" in sentence for sentence in refused)

@@ -64,6 +64,117 @@ SICK: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
+HEALTHY: dict[str, list[dict[str, Any]]] = {
+    "openai-responses": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "q"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e"},
+        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call", "call_id": "d", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "o"},
+        {"type": "function_call_output", "call_id": "d", "output": "o"},
+        {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "e"},
+        {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]},
+    ],
+    "openai-chat": [
+        {"role": "developer", "content": "S"},
+        {"role": "user", "content": [{"type": "text", "text": "q"}]},
+        {"role": "assistant", "content": "I look", "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+            {"id": "d", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+        ]},
+        {"role": "tool", "tool_call_id": "c", "content": "o"},
+        {"role": "tool", "tool_call_id": "d", "content": "o"},
+        {"role": "assistant", "content": "done"},
+    ],
+    "gemini": [
+        {"role": "user", "parts": [{"text": "q"}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}, {"functionCall": {"name": "g", "args": {}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"result": "o"}}}, {"functionResponse": {"name": "g", "response": {"result": "o"}}}]},
+        {"role": "model", "parts": [{"text": "done"}]},
+        {"role": "user", "parts": [{"text": "thanks"}]},
+    ],
+    "pydantic-ai": [
+        {"kind": "request", "parts": [{"part_kind": "system-prompt", "content": "S"}, {"part_kind": "user-prompt", "content": "q"}]},
+        {"kind": "response", "parts": [{"part_kind": "text", "content": "I look"}, {"part_kind": "tool-call", "tool_name": "f", "args": {}, "tool_call_id": "c"}, {"part_kind": "tool-call", "tool_name": "f", "args": "{}", "tool_call_id": "d"}]},
+        {"kind": "request", "parts": [{"part_kind": "tool-return", "tool_name": "f", "content": "o", "tool_call_id": "c"}, {"part_kind": "tool-return", "tool_name": "f", "content": {"a": 1}, "tool_call_id": "d"}]},
+        {"kind": "response", "parts": [{"part_kind": "text", "content": "done"}]},
+    ],
+    "vercel": [
+        {"id": "1", "role": "user", "parts": [{"type": "text", "text": "q"}]},
+        {"id": "2", "role": "assistant", "parts": [
+            {"type": "step-start"}, {"type": "text", "text": "I look", "state": "done"},
+            {"type": "tool-f", "toolCallId": "c", "state": "output-available", "input": {}, "output": {"a": 1}},
+            {"type": "dynamic-tool", "toolName": "g", "toolCallId": "d", "state": "output-available", "input": {}, "output": "o"},
+            {"type": "step-start"}, {"type": "text", "text": "done", "state": "done"},
+        ]},
+    ],
+    "langchain": [
+        {"type": "system", "content": "S"}, {"type": "human", "content": "q"},
+        {"type": "ai", "content": "I look", "tool_calls": [{"name": "f", "args": {}, "id": "c"}, {"name": "f", "args": {}, "id": "d"}]},
+        {"type": "tool", "content": "o", "tool_call_id": "c"}, {"type": "tool", "content": "o", "tool_call_id": "d"},
+        {"type": "ai", "content": "done"},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_session_with_parallel_calls_is_well(name: str, tmp_path: Path) -> None:
+    """Several items of one answer are no "two messages in a row"."""
+    path, out = tmp_path / "s.json", tmp_path / "healed.json"
+    path.write_text(json.dumps(HEALTHY[name]))
+    report = examine_path(path, now=0.0)
+    assert (report.format, [finding for found in report.sessions for finding in found.findings]) == (name, [])
+    assert heal_path(path, out, now=0.0) == 0
+    assert json.loads(out.read_text()) == HEALTHY[name]
+
+
+def test_parts_of_gemini_that_hold_nothing_are_healed(tmp_path: Path) -> None:
+    """Answers hold such parts now and then; sent back they are refused."""
+    path, out = tmp_path / "s.json", tmp_path / "healed.json"
+    rows = [
+        {"role": "user", "parts": [{"text": "q"}]},
+        {"role": "model", "parts": [{"text": "a"}, {}, {"thought": True}]},
+        {"role": "user", "parts": [{"text": "q2"}]},
+        {"role": "model", "parts": [{}]},
+    ]
+    path.write_text(json.dumps(rows))
+    assert {finding.row for finding in examine_path(path, now=0.0).sessions[0].findings} == {1, 3}
+    heal_path(path, out, now=0.0)
+    assert examine_path(out, now=0.0).sessions[0].findings == []
+    assert [row["parts"][0]["text"] for row in json.loads(out.read_text())] == ["q", "a", "q2"]
+
+
+def test_calls_of_uimessages_get_ids_of_their_own(tmp_path: Path) -> None:
+    """A message that was stored twice, and calls whose id was lost: each keeps its own result."""
+    path, out = tmp_path / "s.json", tmp_path / "healed.json"
+    answer = {
+        "role": "assistant",
+        "parts": [
+            {
+                "type": "tool-f",
+                "toolCallId": "c",
+                "state": "output-available",
+                "input": {},
+                "output": "first",
+            },
+            {"type": "tool-f", "toolCallId": "c", "state": "input-available", "input": {}},
+            {"type": "tool-f", "state": "output-available", "input": {}, "output": "nameless"},
+            {"type": "tool-f", "toolCallId": "x", "state": ["odd"], "input": {}},
+            {"type": "text", "text": "done", "state": "done"},
+        ],
+    }
+    user = {"role": "user", "parts": [{"type": "text", "text": "q"}]}
+    rows = [{"id": str(n), **row} for n, row in enumerate([user, answer, user, answer])]
+    path.write_text(json.dumps(rows))
+    assert {finding.row for finding in examine_path(path, now=0.0).sessions[0].findings} == {1, 3}
+    heal_path(path, out, now=0.0)
+    assert examine_path(out, now=0.0).sessions[0].findings == []
+    parts = [part for row in json.loads(out.read_text()) for part in row["parts"] if part["type"] == "tool-f"]
+    assert len({part["toolCallId"] for part in parts}) == len(parts) == 8
+    assert [part.get("output") for part in parts[:3]] == ["first", None, "nameless"]
+    assert [part["state"] for part in parts[:4]] == ["output-available", "output-error"] * 2
+
+
 @pytest.mark.parametrize("name", SICK)
 def test_a_json_session_is_recognised_judged_and_healed(name: str, tmp_path: Path) -> None:
     first, second = healed(write(tmp_path / "s.json", SICK[name]), tmp_path / "out.json")

@@ -275,9 +275,9 @@ def _standing(entry: dict[str, Any], parts: list[Part]) -> str:
     """Whether an assistant's message is whole, failed or was cut off."""
     if entry.get("role") != ASSISTANT:
         return COMPLETE
-    stop = entry.get("stop_reason")
+    stop = str(entry.get("stop_reason"))
     error = entry.get("error")
-    kind = error.get("kind") if isinstance(error, dict) else None
+    kind = str(error.get("kind")) if isinstance(error, dict) else None
     if entry.get("synthetic_api_error") is True or entry.get("model") == "<synthetic>":
         return ERRORED
     if stop in _CUT:

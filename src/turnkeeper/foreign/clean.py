@@ -227,7 +227,7 @@ _PLAIN_BLOCKS = frozenset({"text", "tool_use", "thinking", "tool_result"})
 def _said_block(block: Any) -> Any:
     if not isinstance(block, dict):
         return block
-    if block.get("type") in _PLAIN_BLOCKS and not (
+    if str(block.get("type")) in _PLAIN_BLOCKS and not (
         "cache_control" in block
         or "annotations" in block
         or "logprobs" in block

@@ -23,9 +23,9 @@ from turnkeeper.conversation.messages import (
     Message,
 )
 from turnkeeper.conversation.parts import Attachment, Json, Opaque, Part, Text, Thinking, ToolCall, ToolResult
-from turnkeeper.foreign.wires import Item, origin_of, raw_block
+from turnkeeper.foreign.wires import Item, listed, origin_of, raw_block
 from turnkeeper.history.feed import Feed
-from turnkeeper.provider.wire import read_arguments
+from turnkeeper.provider.wire import KEPT_IDS, CallIds, read_arguments
 
 
 class Container(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ def read_pydantic_ai(items: Sequence[Item]) -> list[Message]:
     found = []
     for i, item in enumerate(items):
         response = item.get("kind") == "response"
-        parts = [_pydantic_part(part, response=response) for part in item.get("parts") or ()]
+        parts = [_pydantic_part(part, response=response) for part in listed(item.get("parts"))]
         standing = COMPLETE
         if response and item.get("state") not in (None, "complete"):
             standing = INTERRUPTED
@@ -118,7 +118,7 @@ def _pydantic_part(part: Json, *, response: bool) -> Part:
     if kind == "user-prompt" and isinstance(content, str):
         return Text(content)
     if kind == "tool-return" or (kind in ("retry-prompt", "retry-feedback") and part.get("tool_name")):
-        failed = kind != "tool-return" or part.get("outcome") in _FAILED_RETURNS
+        failed = kind != "tool-return" or str(part.get("outcome")) in _FAILED_RETURNS
         name = part.get("tool_name")
         return ToolResult(
             _words(part.get("tool_call_id")),
@@ -254,7 +254,7 @@ def _langchain_content(content: Json) -> list[Part]:
 
 def _langchain_calls(plain: Item) -> list[Part]:
     calls: list[Part] = []
-    for call in (*(plain.get("tool_calls") or ()), *(plain.get("invalid_tool_calls") or ())):
+    for call in (*listed(plain.get("tool_calls")), *listed(plain.get("invalid_tool_calls"))):
         if isinstance(call, dict):
             arguments, raw = _arguments(call.get("args"))
             calls.append(ToolCall(_words(call.get("id")), _words(call.get("name")), arguments, raw))
@@ -313,7 +313,7 @@ def read_vercel(items: Sequence[Item]) -> list[Message]:
     for i, item in enumerate(items):
         role = _words(item.get("role"))
         parts: list[Part] = []
-        for piece in item.get("parts") or ():
+        for piece in listed(item.get("parts")):
             parts += _vercel_part(piece, role)
         found.append(Message(message_id=str(i), role=role, parts=tuple(parts), origin=origin))
     return found
@@ -329,6 +329,11 @@ def vercel_tool_name(piece: Item) -> str:
     )
 
 
+def _vercel_state(piece: Item) -> str | None:
+    state = piece.get("state")
+    return state if isinstance(state, str) else None
+
+
 def _vercel_part(piece: Json, role: str) -> list[Part]:
     if not isinstance(piece, dict):
         return [_keep("unknown", piece)]
@@ -342,7 +347,7 @@ def _vercel_part(piece: Json, role: str) -> list[Part]:
     if role == ASSISTANT and (kind == "dynamic-tool" or kind.startswith("tool-")):
         call_id = _words(piece.get("toolCallId"))
         call = ToolCall(call_id, vercel_tool_name(piece), piece.get("input"))
-        state = piece.get("state")
+        state = _vercel_state(piece)
         if state in _VERCEL_WITHOUT_OUTPUT or state is None:
             return [call]
         failed = state in ("output-error", "output-denied")
@@ -371,11 +376,13 @@ def heal_vercel(items: Sequence[Item], feed: Feed) -> list[Item]:
         if isinstance(part, ToolResult) and part.synthetic
     }
     present = {source for sources in feed.sources for source in sources}
+    ids = CallIds(KEPT_IDS, 24)
     healed: list[Item] = []
     for i, item in enumerate(items):
         if str(i) not in present and item.get("role") != SYSTEM:
             continue
-        parts = [_heal_vercel_part(piece, said) for piece in item.get("parts") or ()]
+        ids.open_batch()
+        parts = [_heal_vercel_part(piece, said, ids) for piece in listed(item.get("parts"))]
         kept = [piece for piece in parts if piece is not None]
         if not any(isinstance(p, dict) and p.get("type") not in ("step-start", "reasoning") for p in kept):
             if item.get("role") != USER:
@@ -385,7 +392,7 @@ def heal_vercel(items: Sequence[Item], feed: Feed) -> list[Item]:
     return healed
 
 
-def _heal_vercel_part(piece: Json, said: Mapping[str, ToolResult]) -> Json:
+def _heal_vercel_part(piece: Json, said: Mapping[str, ToolResult], ids: CallIds) -> Json:
     if not isinstance(piece, dict):
         return None
     kind = _words(piece.get("type"))
@@ -395,8 +402,10 @@ def _heal_vercel_part(piece: Json, said: Mapping[str, ToolResult]) -> Json:
         changed = dict(piece)
         if not isinstance(piece.get("input"), dict):
             changed["input"] = {}
-        result = said.get(_words(piece.get("toolCallId")))
-        if result is not None and piece.get("state") in (*_VERCEL_WITHOUT_OUTPUT, None):
+        call_id = _words(piece.get("toolCallId"))
+        result = said.get(call_id)
+        changed["toolCallId"] = ids.call(call_id)
+        if result is not None and _vercel_state(piece) in (*_VERCEL_WITHOUT_OUTPUT, None):
             changed |= {"state": "output-error", "errorText": result.content}
             changed.pop("output", None)
         return piece if changed == piece else changed

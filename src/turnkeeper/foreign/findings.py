@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from turnkeeper.conversation.messages import EXPIRED
+from turnkeeper.conversation.messages import ASSISTANT, EXPIRED
 from turnkeeper.conversation.parts import ToolCall
 from turnkeeper.foreign.containers import CONTAINERS
 from turnkeeper.foreign.remint import remint
@@ -120,7 +120,8 @@ def feed_of(session: Session, now: float | None = None) -> Feed:
     compaction = find_compaction(messages) if session.format == "turnkeeper" else None
     options = FeedOptions(for_request=False, compaction=compaction)
     feed = build_feed(messages, expired=expired, options=options)
-    return remint(feed) if session.format in CONTAINERS else feed
+    # A UIMessage has a call and its result in one part: its ids are minted where it is healed.
+    return remint(feed) if session.format in CONTAINERS and session.format != "vercel" else feed
 
 
 def is_own_alone(format_name: str, providers: Sequence[str]) -> bool:
@@ -159,6 +160,10 @@ def examine(
         if harm is None or change.message in healthy_here:
             continue
         row = places.get(change.message or "")
+        # There one answer is several items: its reasoning, its words and each of its calls.
+        items = change.rule == "merge_neighbours" and session.format == "openai-responses"
+        if items and row is not None and session.read()[row].role == ASSISTANT:
+            continue
         refused_by = tuple(name for name in harm.refused_by if name in providers)
         if harm.refused_by and not refused_by:
             continue

@@ -494,6 +494,8 @@ def _ids_chat(row: Any) -> set[str] | None:
         return None
     if type(row.get("content")) not in (str, type(None)):
         return None
+    if not isinstance(row.get("tool_calls"), list | None) or type(row.get("tool_call_id", "")) is not str:
+        return None
     ids: set[str] = set()
     if row["role"] == "tool":
         ids.add(row.get("tool_call_id", ""))
@@ -502,7 +504,7 @@ def _ids_chat(row: Any) -> set[str] | None:
         if type(function) is not dict or type(call.get("id")) is not str:
             return None
         ids.add(call["id"])
-    return ids if all(type(found) is str for found in ids) else None
+    return ids
 
 
 _SIDES: Final = ("user", "assistant")

@@ -5,24 +5,18 @@ An id that is unique, short and plain stays as it is; any other gets a new one, 
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 import msgspec
 
 from turnkeeper.conversation.messages import ASSISTANT, TOOL, Message
 from turnkeeper.conversation.parts import Part, ToolCall, ToolResult
 from turnkeeper.history.feed import Feed
 from turnkeeper.history.row import REPLACED, Change
-from turnkeeper.provider.wire import CallIds, Names
-
-KEPT: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
-"""What all providers take but old Mistral models (A7, C4, O6); those re-mint ids themselves."""
+from turnkeeper.provider.wire import KEPT_IDS, CallIds, Names
 
 
 def remint(feed: Feed) -> Feed:
     """The same feed with ids and names that can be sent, and a change for each that could not."""
-    ids = CallIds(KEPT, 24)
+    ids = CallIds(KEPT_IDS, 24)
     names = Names()
     changes: list[Change] = []
     messages: list[Message] = []

@@ -40,6 +40,11 @@ def _words(value: Json) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
+def listed(value: Json) -> list[Any]:
+    """A list as it is, and anything else as none."""
+    return value if isinstance(value, list) else []
+
+
 def _opaque(block: Json) -> Opaque:
     kind = block.get("type") if isinstance(block, dict) else None
     return Opaque(str(kind or "unknown"), block=raw_block(block))
@@ -177,7 +182,7 @@ def _chat(i: int, item: Item, origin: Origin) -> Message:
         refusal = item.get("refusal")
         if isinstance(refusal, str) and refusal and not parts:
             parts.append(Text(refusal))
-        calls = item.get("tool_calls") or ()
+        calls = listed(item.get("tool_calls"))
         parts += [_chat_call(call) if isinstance(call, dict) else _opaque(call) for call in calls]
         old = item.get("function_call")
         if isinstance(old, dict):
@@ -288,6 +293,10 @@ def read_gemini(items: Sequence[Item]) -> list[Message]:
     return [_gemini(i, item, origin) for i, item in enumerate(items)]
 
 
+_NO_DATA: Final = frozenset({"thought", "thoughtSignature", "thought_signature"})
+"""What a part of Gemini may have beside the one field that it must have."""
+
+
 def _either(part: Item, camel: str, snake: str) -> Json:
     return part[camel] if camel in part else part.get(snake)
 
@@ -295,7 +304,7 @@ def _either(part: Item, camel: str, snake: str) -> Json:
 def _gemini(i: int, item: Item, origin: Origin) -> Message:
     role = _words(item.get("role") or USER)
     parts: list[Part] = []
-    for piece in item.get("parts") or ():
+    for piece in listed(item.get("parts")):
         if not isinstance(piece, dict):
             parts.append(Text(piece) if isinstance(piece, str) else _opaque(piece))
             continue
@@ -321,8 +330,10 @@ def _gemini(i: int, item: Item, origin: Origin) -> Message:
         elif isinstance(piece.get("text"), str):
             odd = piece.keys() - {"text"}
             parts.append(Text(piece["text"], block=raw_block(piece) if odd else msgspec.UNSET))
-        else:
+        elif piece.keys() - _NO_DATA:
             parts.append(Opaque("part", block=raw_block(piece)))
+        else:
+            parts.append(Opaque("nothing"))  # nobody takes it back, though answers hold such parts
     if role == "function":
         role = TOOL
     return _message(i, ASSISTANT if role == "model" else role, parts, origin)
@@ -382,14 +393,14 @@ def detect_wire(items: Sequence[Item]) -> str | None:
     for item in items:
         if "parts" in item and item.get("role", "user") in ("user", "model", "function"):
             return "gemini" if "id" not in item else None
-        kind = item.get("type")
+        kind = _words(item.get("type"))
         if kind in _RESPONSES_TYPES and (kind != "message" or isinstance(item.get("role"), str)):
             return "openai-responses"
         if item.keys() & _CHAT_KEYS or item.get("role") in (TOOL, "function", "developer"):
             return "openai-chat"
         content = item.get("content")
         if isinstance(content, list):
-            kinds = {piece.get("type") for piece in content if isinstance(piece, dict)}
+            kinds = {_words(piece.get("type")) for piece in content if isinstance(piece, dict)}
             if kinds & _ANTHROPIC_TYPES:
                 return "anthropic"
             if kinds & {"input_text", "output_text", "input_image"}:

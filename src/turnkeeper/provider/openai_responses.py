@@ -196,7 +196,7 @@ class Encoder:
             self._left.append(LeftOut(message.message_id, "O3", "thinking", why))
         for item in items:
             item_id = item.get("id")
-            if item_id is not None and item_id in self._item_ids:  # O5
+            if item_id is not None and (not isinstance(item_id, str) or item_id in self._item_ids):  # O5
                 item = {name: value for name, value in item.items() if name != "id"}  # noqa: PLW2901
                 if item["type"] == "reasoning":
                     continue

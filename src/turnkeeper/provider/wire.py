@@ -214,6 +214,10 @@ def lay_over(body: dict[str, Any], options: dict[str, Any]) -> None:
 # --- ids and names
 
 
+KEPT_IDS: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
+"""What all providers take but old Mistral models (A7, C4, O6); those re-mint ids themselves."""
+
+
 class CallIds:
     """The ids of tool calls in one request: unique, in the provider's shape, mapped back to the original.
 
