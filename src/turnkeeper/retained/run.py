@@ -446,6 +446,8 @@ class Run:
                 self._asked = effect.menu
             case e.End():
                 self._end(effect)
+                if effect.kind in {"stopped", "failed"}:
+                    await self.session.abandon()
             case _:
                 raise AssertionError(effect)
 

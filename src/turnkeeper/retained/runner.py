@@ -87,7 +87,7 @@ class RetainedRunner:
         self.terminal = terminal
         if config.structured:
             self.adapter, dialect = structured_adapter(config.cli)
-            self.terminal = StructuredTerminal(dialect)
+            self.terminal = StructuredTerminal(dialect, clock)
         self.desk = desk
         self._keepsakes = keepsakes
         self._clock = clock

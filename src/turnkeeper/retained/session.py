@@ -496,6 +496,11 @@ class Session:
         else:
             await self.press(*self.adapter.CLEAR_KEYS * rounds)
 
+    async def abandon(self) -> None:
+        """The turn has ended without an answer: what it gave and nobody has taken must not be taken later."""
+        if self.structured is not None:
+            await self.structured.abandon()
+
     async def recall(self) -> None:
         """Have the CLI put what it queued back into its composer."""
         if self.structured is None:

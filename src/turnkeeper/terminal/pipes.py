@@ -85,6 +85,13 @@ class Piped:
             return Look(state=ALIVE)
         return Look(state=DEAD, exit_code=code if code >= 0 else None, signal=-code if code < 0 else None)
 
+    async def ends_within(self, seconds: float) -> bool:
+        """Wait for its end; whether it came."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+        return self._process.returncode is not None
+
     async def write(self, *rows: Any) -> None:
         """Hand rows to it, whole and in order. Raises PaneDead, TerminalTrouble (whether it came through is not known)."""
         assert self._process.stdin is not None
@@ -135,6 +142,7 @@ class Piped:
                     rest.append(last)
                 else:
                     rest = []
+            self._line(b"".join(rest))
         finally:
             self._on_end()
 
@@ -143,7 +151,7 @@ class Piped:
             return
         try:
             row = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._said(line)
             return
         if isinstance(row, dict):

@@ -98,6 +98,12 @@ def _lifecycle(given: str, state: str, speech: Speech) -> list[Heard]:
                 found = [Heard(kind=HeardKind.DROPPED, given=given)]
             if not speech.live:
                 found.append(Heard(kind=HeardKind.IDLE))
+        case "discarded" | "refused":
+            # Not given again by itself: it would be refused again.
+            speech.live.pop(given, None)
+            found = [Heard(kind=HeardKind.REFUSED, given=given, text=f"claude has {state} it")]
+            if not speech.live:
+                found.append(Heard(kind=HeardKind.IDLE))
         case _:
             pass
     return found

@@ -47,10 +47,11 @@ def heard(row: Row, speech: Speech) -> list[Heard]:
     if method is None:
         return _answered(row, speech)
     params = row.get("params") or {}
+    if "id" in row:
+        # Also on the thread of an agent that it has begun: until it is answered, the first thread waits for that one.
+        return _asked(row, str(method), params)
     if params.get("threadId", speech.native_id) != speech.native_id:
         return []
-    if "id" in row:
-        return _asked(row, str(method), params)
     match method:
         case "thread/status/changed":
             if (params.get("status") or {}).get("type") == "active":
@@ -78,8 +79,7 @@ def heard(row: Row, speech: Speech) -> list[Heard]:
 
 def _answered(row: Row, speech: Speech) -> list[Heard]:
     purpose = speech.waiting.pop(str(row.get("id", "")), "")
-    error = row.get("error")
-    words = str(error.get("message", error)) if isinstance(error, dict) else ""
+    words = _refusal(row["error"]) if row.get("error") is not None else ""
     result = row.get("result") or {}
     match purpose:
         case "":
@@ -108,6 +108,12 @@ def _answered(row: Row, speech: Speech) -> list[Heard]:
     elif "turnId" in result:
         speech.live[purpose] = False
     return [Heard(kind=HeardKind.TOOK, given=purpose)]
+
+
+def _refusal(error: Any) -> str:
+    """The words of an error; one without words is still one."""
+    words = error.get("message") if isinstance(error, dict) else error
+    return str(words or f"it refused without a reason ({error})")
 
 
 def _thread(speech: Speech) -> Row:

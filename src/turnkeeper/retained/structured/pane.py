@@ -9,7 +9,6 @@ tree before its session is resumed.
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from turnkeeper.errors import NotPossible, NotTaken, PaneDead, TerminalTrouble
+from turnkeeper.port.clock import Clock
 from turnkeeper.retained.adapter import Plan
 from turnkeeper.retained.signs import Block, BlockKind, Composer, Menu, Reading, Sign, SignKind
 from turnkeeper.retained.structured.dialect import Asked, Dialect, Heard, HeardKind, Speech
@@ -30,6 +30,11 @@ TAKE_SECONDS: Final = 5.0
 """How long the CLI's word is waited for that it took a text; after it the transcript is asked."""
 CLOSE_GRACE_SECONDS: Final = 5.0
 """How long a CLI may take to end with the server."""
+CLOSED_SECONDS: Final = 2.0
+"""How long a program may take to end that has closed its output; then it is ended, for nobody hears it any more."""
+BROKEN_GRACE_SECONDS: Final = 0.5
+ROW_CHARS: Final = 200
+"""So much of a row that was not understood is shown."""
 LOG_LINES: Final = 500
 SCREEN_LINES: Final = 60
 VIEW_LOOK_SECONDS: Final = 2.0
@@ -52,12 +57,14 @@ class _Given(msgspec.Struct):
     answer: asyncio.Future[str | None]
     """Why it was refused, "" if it was taken, None if the program ended before it said so."""
     taken: bool = False
+    late: bool = False
+    """Nobody waits for its answer any more."""
 
 
 class StructuredPane:
     """One CLI on pipes."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, clock: Clock) -> None:
         self.identity: PaneIdentity
         self.native_id = ""
         self.path = ""
@@ -65,6 +72,7 @@ class StructuredPane:
         self.woken = asyncio.Event()
         """Set when the CLI has said something since its last reading."""
         self._dialect = dialect
+        self._clock = clock
         self._speech: Speech
         self._piped: Piped
         self._busy: bool | None = None
@@ -72,17 +80,18 @@ class StructuredPane:
         self._staged = ""
         self._given: dict[str, _Given] = {}
         self._asked: dict[str, tuple[Asked, float]] = {}
-        self._dropped: list[Sign] = []
+        self._told: list[Sign] = []
         self._log: deque[str] = deque(maxlen=LOG_LINES)
         self._seen = 0
         self._output = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
+        self._stopping = False
         self.on_stop: Callable[[], None] = lambda: None
 
     @classmethod
-    async def start(cls, dialect: Dialect, launch: Launch) -> StructuredPane:
+    async def start(cls, dialect: Dialect, clock: Clock, launch: Launch) -> StructuredPane:
         """Start the program. Raises CannotStart."""
-        pane = cls(dialect)
+        pane = cls(dialect, clock)
         pane._piped = await Piped.start(launch, pane._row, pane._words, pane._ended)
         pane.identity = pane._piped.identity
         return pane
@@ -98,7 +107,12 @@ class StructuredPane:
     # -- what is told by the program
 
     def _row(self, row: dict[str, Any]) -> None:
-        told = self._dialect.heard(row, self._speech)
+        try:
+            told = self._dialect.heard(row, self._speech)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            # Another version may say it in another shape; what follows must be heard all the same.
+            self._words(f"not understood: {str(row)[:ROW_CHARS]}")
+            return
         for heard in told:
             self._hear(heard)
         if told:
@@ -113,6 +127,8 @@ class StructuredPane:
             if not given.answer.done():
                 given.answer.set_result(None)
         self._wake()
+        if not self._stopping:
+            self._later(self._end_unheard())
 
     def _wake(self) -> None:
         self.woken.set()
@@ -140,6 +156,8 @@ class StructuredPane:
                 given = self._given.get(heard.given)
                 if given is not None:
                     took = heard.kind is HeardKind.TOOK
+                    if took and given.late and not given.taken:
+                        self._told.append(Sign(kind=SignKind.QUEUED, text=given.text, given_id=heard.given))
                     given.taken = given.taken or took
                     if not took:
                         del self._given[heard.given]
@@ -150,7 +168,7 @@ class StructuredPane:
             case HeardKind.DROPPED:
                 self._drop(heard)
             case HeardKind.ASKED if heard.asked is not None:
-                self._asked[heard.asked.ask_id] = (heard.asked, time.monotonic())
+                self._asked[heard.asked.ask_id] = (heard.asked, self._clock.now())
                 self._say(f"? {heard.asked.title}")
             case HeardKind.WITHDREW:
                 self._asked.pop(heard.ask_id, None)
@@ -173,8 +191,12 @@ class StructuredPane:
     def _drop(self, heard: Heard) -> None:
         own = self._meant(heard)
         given = self._given.pop(own, None)
-        if given is not None:
-            self._dropped.append(Sign(kind=SignKind.TOOK_BACK, text=given.text, given_id=own))
+        if given is None:
+            return
+        if not given.answer.done():
+            given.answer.set_result("it was dropped")
+        else:
+            self._told.append(Sign(kind=SignKind.TOOK_BACK, text=given.text, given_id=own))
 
     def _later(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -182,7 +204,14 @@ class StructuredPane:
         task.add_done_callback(self._background.discard)
 
     async def _end_broken(self) -> None:
-        await self._piped.stop(0.5)
+        self._stopping = True
+        await self._piped.stop(BROKEN_GRACE_SECONDS)
+        self._wake()
+
+    async def _end_unheard(self) -> None:
+        if not await self._piped.ends_within(CLOSED_SECONDS):
+            self._say("! it closed its output and went on; it was ended")
+            await self._end_broken()
         self._wake()
 
     async def _write(self, *rows: Any) -> None:
@@ -196,7 +225,7 @@ class StructuredPane:
     def reading(self) -> Reading:
         """What it does now, in the words of a screen that was read."""
         self.woken.clear()
-        now = time.monotonic()
+        now = self._clock.now()
         for ask_id, (asked, since) in list(self._asked.items()):
             if asked.seconds is not None and now - since > asked.seconds:
                 del self._asked[ask_id]
@@ -219,8 +248,8 @@ class StructuredPane:
         )
 
     def signs(self) -> list[Sign]:
-        """What it gave back since the last call."""
-        found, self._dropped = self._dropped, []
+        """What it gave back, or said too late that it took, since the last call."""
+        found, self._told = self._told, []
         return found
 
     async def paste(self, text: str) -> Pasted:
@@ -245,11 +274,13 @@ class StructuredPane:
             self._given.pop(own, None)
             raise
         except TerminalTrouble:
+            given.late = True
             return ""
         try:
             async with asyncio.timeout(TAKE_SECONDS):
-                refused = await given.answer
+                refused = await asyncio.shield(given.answer)
         except TimeoutError:
+            given.late = True
             return ""
         if refused:
             raise NotTaken(why=refused)
@@ -258,6 +289,15 @@ class StructuredPane:
     def discard(self) -> None:
         """Forget the text that was laid ready."""
         self._staged = ""
+
+    async def abandon(self) -> None:
+        """No turn waits any more for what was given. What was never answered for may lie in the pipe: end the program.
+
+        There is no composer from which it could be taken back, and read later it would be answered for nobody.
+        """
+        if any(not given.taken for given in self._given.values()):
+            self._say("! it never said what became of a text; it was ended so that it reaches nobody later")
+            await self._end_broken()
 
     async def interrupt(self) -> None:
         """Stop what it does; what it had queued comes back."""
@@ -336,6 +376,7 @@ class StructuredPane:
     async def stop(self, grace_seconds: float) -> tuple[int, ...]:
         """End it with all it started."""
         self.on_stop()
+        self._stopping = True
         return await self._piped.stop(grace_seconds)
 
 
@@ -352,13 +393,14 @@ def _menu(asked: Asked) -> Menu:
 class StructuredTerminal:
     """Where the CLIs on pipes of one agent are. They end with it."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, clock: Clock) -> None:
         self._dialect = dialect
+        self._clock = clock
         self._panes: dict[str, StructuredPane] = {}
 
     async def open(self, name: str, launch: Launch) -> StructuredPane:
         """Start a program; its session is begun by `begin`."""
-        pane = await StructuredPane.start(self._dialect, launch)
+        pane = await StructuredPane.start(self._dialect, self._clock, launch)
         self._panes[launch.mark] = pane
         pane.on_stop = lambda: self._forget(launch.mark)
         return pane
