@@ -88,8 +88,12 @@ async def test_a_cli_that_ends_at_once(stage: Stage) -> None:
 
 
 async def test_a_cli_that_nobody_is_signed_in_to(stage: Stage) -> None:
+    real = stage.runner.config.command
     configured(stage, command=("/bin/sh", "-c", "echo Not logged in. Please run /login; exit 1", "sh"))
-    await refused(stage, "credentials", "signed in")
+    turn_id = await refused(stage, "credentials", "signed in")
+    # Somebody signs in: only what the CLI finds has changed.
+    configured(stage, command=real)
+    await mended(stage, turn_id)
 
 
 async def test_a_folder_that_is_missing_and_comes_back(stage: Stage) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.retained.stage import OWNER, Stage
 from turnkeeper.errors import BadInput, NotPossible, ReadsAsCommand
@@ -120,6 +121,44 @@ async def test_what_a_killed_server_left_running_is_ended_before_the_transcript_
     assert stage.submits().count("[[seconds:60]] given") == 1, "its record was found: nothing was given twice"
     assert (await stage.ended(await stage.post("go on"))).state == "settled"
     await left.stop(0.2)
+
+
+@pytest.mark.parametrize("stage", ["pi"], indirect=True)
+async def test_what_a_killed_server_left_idle_is_ended_when_the_next_one_starts(stage: Stage) -> None:
+    """Nobody may ever write to that conversation again."""
+    await stage.ready()
+    left = await stage.pane()
+
+    async def nothing() -> None:
+        return None
+
+    stage.runner.terminal.close = nothing  # type: ignore[method-assign]
+    await stage.stop(grace_seconds=0.0)
+    assert processes.started(left.identity.pid) is not None
+    await stage.start()
+    assert processes.started(left.identity.pid) is None
+    await left.stop(0.2)
+
+
+@pytest.mark.parametrize("stage", ["pi"], indirect=True)
+async def test_a_program_that_never_says_that_it_is_there_is_launched_anew_by_the_next_turn(
+    stage: Stage,
+) -> None:
+    real = stage.config().command
+    timing = replace(stage.config().timing, ready_seconds=0.1)
+    stage.runner.config = replace(
+        stage.config(), timing=timing, command=("/bin/sh", "-c", "read hello; read forever", "sh")
+    )
+    turn = await stage.ended(await stage.post("hello"))
+    assert turn.failure is not None
+    assert (turn.failure["kind"], "did not show" in turn.failure["sentence"]) == ("pane", True)
+    session = await stage.runner.session(stage.conversation_id)
+    # What was wrong is mended outside of us: the definition stays the same.
+    session.config = replace(session.config, command=real, timing=stage.config().timing)
+    session.keep.definition = session.config.definition_key
+    session.keep.launched_at -= 1_000.0
+    await stage.keeper.retry(OWNER, turn.turn_id)
+    await stage.until(lambda: stage.submits() == ["hello"], why="it was not launched anew")
 
 
 @pytest.mark.parametrize("stage", ["pi"], indirect=True)

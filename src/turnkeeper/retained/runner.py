@@ -187,6 +187,9 @@ class RetainedRunner:
         for conversation_id in await self._known():
             session = await self.session(conversation_id)
             session.unsure = session.keep.spoken
+        if self.config.structured:
+            # Nobody hears them any more, and they hold their sessions.
+            await asyncio.gather(*(session.end_leftovers() for session in self._sessions.values()))
         if self._sessions:
             self._begin_watch()
 

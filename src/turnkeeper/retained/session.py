@@ -207,18 +207,25 @@ class Session:
         look, reading = (None, None) if pane is None else await self.observe()
         same_role = keep.role in ("", config.role_key) and keep.cli == self.adapter.NAME
         outdated = keep.definition != config.definition_key or not same_role
-        if look is not None and look.alive and (delivered or not outdated):
+        mute = self.structured is not None and not self.structured.ready and self._had_time()
+        if look is not None and look.alive and not mute and (delivered or not outdated):
             return Opening(fresh=False, seen=None if reading is None else (look, reading))
         lost = False
         if pane is not None and look is not None and not look.alive:
             words = await self._last_words(pane)
             lost = self.adapter.lost_session(words) and keep.lost != keep.native_id
             if self.adapter.login_words(words):
+                # Its words are told once: the next try asks a new process whether somebody has signed in.
+                await self.close_pane()
                 raise CannotOpenPane(
                     _failure("credentials", f"Nobody is signed in to {self.adapter.NAME}: {words}")
                 )
         await self.close_pane()
         return await self._launch(dialogue, same_role=same_role, lost=lost)
+
+    def _had_time(self) -> bool:
+        """Whether the CLI was launched so long ago that it should have said that it is there."""
+        return self.clock.now() - self.keep.launched_at >= self.config.timing.ready_seconds
 
     async def _launch(self, dialogue: Dialogue, *, same_role: bool, lost: bool) -> Opening:
         keep, config, adapter = self.keep, self.config, self.adapter
