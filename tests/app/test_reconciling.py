@@ -225,3 +225,16 @@ async def test_secrets_in_a_transcript_are_masked_like_all_others(keeper: Keeper
     assert "AAAABBBB" not in json.dumps([row.parts for row in done.rows])
     assert "AAAABBBB" not in "".join(await texts(keeper, c))
     assert (await keeper.reconcile(OPERATOR, c, name)).added == 0
+
+
+async def test_half_a_character_in_a_transcript_is_read_merged_and_stored(keeper: Keeper, home: Home) -> None:
+    """A CLI that cut a text inside an emoji wrote half of it as an escape; nothing may fall over it, nor add it twice."""
+    session = told(("cut \ud83d here", "seen"), ("next", "an\udc00swer"))
+    session.rows[0]["cwd"] = {"\ud800": "\udfff"}
+    name = home.write(session)
+    c = (await keeper.create_conversation(OPERATOR, "demo")).conversation_id
+    done = await keeper.reconcile(OPERATOR, c, name)
+    assert (done.stored, done.added) == (True, 4)
+    assert await texts(keeper, c) == ["u:cut \ud83d here", "a:seen", "u:next", "a:an\udc00swer"]
+    again = await keeper.reconcile(OPERATOR, c, name)
+    assert (again.stored, again.added) == (True, 0)

@@ -275,8 +275,10 @@ def test_a_file_damaged_anywhere_is_read_in_part(tmp_path_factory: Any, data: st
     project.as_case(reading)
 
 
+HALVES = st.sampled_from(["\ud800", "a\udfff"])
+"""Texts that were cut inside a character."""
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5) | HALVES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )

@@ -247,6 +247,10 @@ def _reads_as_row(value: dict[str, Any]) -> bool:
     return ("type" in value and ("timestamp" in value or "uuid" in value)) or "recorded_at" in value
 
 
+_UNFIT: Final = (msgspec.ValidationError, RecursionError, UnicodeEncodeError)
+"""What converting a value may end in that does not fit: a lone surrogate is no text where anything but text is wanted."""
+
+
 def lenient(value: Any, kind: type[R]) -> R | None:
     """`value` as a `kind`, field by field: what does not fit is left out (a newer version wrote it).
 
@@ -256,7 +260,7 @@ def lenient(value: Any, kind: type[R]) -> R | None:
         return None
     try:
         return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, RecursionError):
+    except _UNFIT:
         pass
     given: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
@@ -276,7 +280,7 @@ _MISFIT: Final = object()
 def _fit(value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, RecursionError):
+    except _UNFIT:
         pass
     for choice in get_args(kind) if get_origin(kind) is UnionType else (kind,):
         if isinstance(choice, type) and issubclass(choice, msgspec.Struct) and isinstance(value, dict):
