@@ -28,6 +28,22 @@ async def violations(page: Page) -> list[str]:
     return [f"{one['id']}: {node['html'][:160]}" for one in found for node in one["nodes"]]
 
 
+async def seen(page: Page, state: str) -> list[str]:
+    """What axe finds wrong in this state, light at the desk and dark on a phone; all four with pictures, if wanted."""
+    pictures = os.environ.get("TURNKEEPER_PICTURES")
+    wrong: list[str] = []
+    for size, name in ((PHONE, "phone-"), (WIDE, "")):
+        await page.set_viewport_size(size)  # type: ignore[arg-type]
+        for scheme in SCHEMES:
+            if not pictures and (scheme == "dark") != (size is PHONE):
+                continue
+            await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            wrong += [f"{name}{state}, {scheme}: {one}" for one in await violations(page)]
+            if pictures:
+                await page.screenshot(path=f"{pictures}/page-{name}{state}-{scheme}.png")
+    return wrong
+
+
 @pytest.mark.parametrize("walk", ["desk", "phone"])
 async def test_axe_finds_nothing_in_any_main_state_light_or_dark(world: World, walk: str) -> None:
     """With TURNKEEPER_PICTURES=folder it also leaves a picture of each state there."""

@@ -6,19 +6,17 @@ there and comes back.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
 from tests.browser.conftest import World, opened
-from tests.browser.test_access import SCHEMES, violations
+from tests.browser.test_access import seen
 from tests.browser.test_page import send, words
-from tests.browser.tour import PHONE, WIDE
 from tests.mcp.site import Site, serve
 from tests.mcp.test_sign_in import AGENTS, RULES
 
@@ -35,22 +33,6 @@ async def beside(folder: Path) -> AsyncIterator[tuple[World, Site]]:
             folder, agents=agents, script={"rules": RULES}, private_addresses_allowed=allowed
         ) as world:
             yield world, site
-
-
-async def seen(page: Page, state: str) -> list[str]:
-    """What axe finds wrong in this state, light at the desk and dark on a phone; all four with pictures, if wanted."""
-    pictures = os.environ.get("TURNKEEPER_PICTURES")
-    wrong: list[str] = []
-    for size, name in ((PHONE, "phone-"), (WIDE, "")):
-        await page.set_viewport_size(size)  # type: ignore[arg-type]
-        for scheme in SCHEMES:
-            if not pictures and (scheme == "dark") != (size is PHONE):
-                continue
-            await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            wrong += [f"{name}{state}, {scheme}: {one}" for one in await violations(page)]
-            if pictures:
-                await page.screenshot(path=f"{pictures}/page-{name}{state}-{scheme}.png")
-    return wrong
 
 
 async def test_a_call_waits_for_a_sign_in_and_runs_once_after_it(tmp_path: Path) -> None:

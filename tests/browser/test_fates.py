@@ -15,6 +15,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import World, opened
+from tests.browser.test_access import seen
 from tests.browser.test_page import send, words
 from turnkeeper.conversation.events import MessageAppended, ReceiptMoved
 from turnkeeper.conversation.messages import ASSISTANT, Message
@@ -26,6 +27,7 @@ from turnkeeper.port.store import Draft
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 PATIENCE_MS = 30_000
+TALL = {"width": 1200, "height": 2400}
 
 AGENTS = """
 [agents.demo]
@@ -93,7 +95,7 @@ async def fates(tmp_path: Path) -> AsyncIterator[tuple[World, Page, Fates]]:
     async with opened(tmp_path, agents=AGENTS, runners={"fates": runner}) as world:
         page = await world.page()
         # All rows are in view, and so in the document.
-        await page.set_viewport_size({"width": 1200, "height": 2400})
+        await page.set_viewport_size(TALL)  # type: ignore[arg-type]
         await page.locator(".agent select").select_option("fates")
         await expect(page.get_by_text("Nothing has been said yet.")).to_be_visible(timeout=PATIENCE_MS)
         yield world, page, runner
@@ -161,7 +163,10 @@ async def test_a_fate_stands_on_its_own_row_from_first_to_last(fates: tuple[Worl
     runner.gate.release()
     await shows(row, key, "waits for a person")
     card = page.locator(".card")
-    await expect(card).to_contain_text("The disk is full.")
+    await expect(card).to_contain_text("A turn needs you. The disk is full.")
+    assert await card.get_by_role("button").all_inner_texts() == ["Retry", "Give up"]
+    wrong = await seen(page, "decision")
+    await page.set_viewport_size(TALL)  # type: ignore[arg-type]
     await evidence(page, row, "submitted", "turn parked")
     await card.get_by_role("button", name="retry").click()
     await expect(card).to_have_count(0, timeout=PATIENCE_MS)
@@ -211,6 +216,7 @@ async def test_a_fate_stands_on_its_own_row_from_first_to_last(fates: tuple[Worl
     await page.reload()
     await expect(page.get_by_text("ok a whole thought")).to_be_visible(timeout=PATIENCE_MS)
     assert await words(page) == said, "a reload changes nothing"
+    assert wrong == []
 
 
 async def test_a_question_that_nobody_answers_expires_and_does_nothing(tmp_path: Path) -> None:

@@ -31,6 +31,25 @@ PushManager.prototype.subscribe = async (how) => (made = {
 PushManager.prototype.getSubscription = async () => made;
 """
 
+CLICKED = """async (told) => {
+  // Only a person's own click may bring a window to the front: here it stays where it is.
+  WindowClient.prototype.focus = async function () { return this; };
+  const waits = [];
+  const tell = (event) => {
+    event.waitUntil = (work) => waits.push(work);
+    self.dispatchEvent(event);
+    return Promise.all(waits);
+  };
+  const all = clients.matchAll.bind(clients);
+  clients.matchAll = async () => [];
+  await tell(Object.assign(new Event("push"), { data: { json: () => JSON.parse(told) } }));
+  clients.matchAll = all;
+  const shown = (await registration.getNotifications()).filter((one) => one.data.address.includes(JSON.parse(told).conversation_id));
+  for (const notification of shown) await tell(Object.assign(new Event("notificationclick"), { notification }));
+  return shown.map((one) => one.title);
+}"""
+"""In the browser's own worker: a push that comes while nobody looks, and a person's click on what it shows."""
+
 
 async def test_a_closed_page_is_told_that_an_answer_is_done(tmp_path: Path) -> None:
     async with (
@@ -70,3 +89,14 @@ async def test_a_closed_page_is_told_that_an_answer_is_done(tmp_path: Path) -> N
             return await looking.evaluate(shown)
 
         assert await until(notified, "the notification") == [["An answer is done", f"/#{c}"]]
+
+        # A question is told as one, and a click on it brings the open page to its conversation.
+        asks = (await world.keeper.create_conversation(OPERATOR, "demo")).conversation_id
+        await world.keeper.submit(OPERATOR, asks, key="k", parts=[Text("please ask me")])
+        await until(lambda: service.came[1:], "the second push")
+        needs = service.opened(service.came[1][1])
+        assert needs == {"what": "needs", "conversation_id": asks}
+        (worker,) = page.context.service_workers
+        assert await worker.evaluate(CLICKED, json.dumps(needs)) == ["A turn needs you"]
+        await looking.wait_for_url(f"{world.url}/#{asks}")
+        await expect(looking.get_by_role("button", name="Approve once")).to_be_visible()

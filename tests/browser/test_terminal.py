@@ -10,6 +10,7 @@ import pytest
 from playwright.async_api import Route, async_playwright, expect
 
 from tests.browser.conftest import ARGUMENTS
+from tests.browser.test_access import seen
 from tests.needs import NEEDS
 from tests.retained.cases.world import Cli, World
 from turnkeeper.testing.scripted_cli.quirks import Quirks
@@ -24,6 +25,9 @@ pytestmark = [
 
 SCREEN = "[...document.querySelectorAll('.xterm-rows > div')].map((row) => row.textContent).join('\\n')"
 
+DRAWN = "rows => rows.map((row) => [row.dataset.key, row.innerText])"
+"""Every row by its identity and words."""
+
 
 async def test_a_terminal_is_looked_at_taken_over_and_survives_its_end(tmp_path: Path) -> None:
     """BD108: keys for a program that has ended harm nobody, and the page says that it has ended."""
@@ -35,6 +39,7 @@ async def test_a_terminal_is_looked_at_taken_over_and_survives_its_end(tmp_path:
     server = world.server
     await server.start()
     complaints: list[str] = []
+    wrong: list[str] = []
     try:
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
@@ -65,8 +70,19 @@ async def test_a_terminal_is_looked_at_taken_over_and_survives_its_end(tmp_path:
                 "the screen in the page",
                 seconds=60,
             )
+            await expect(page.locator("article.user .mark")).to_contain_text("✓✓ answered", timeout=60_000)
+            drawn = await page.locator("article").evaluate_all(DRAWN)
             # Looking: what is typed goes nowhere.
             await expect(page.get_by_text("You are looking.")).to_be_visible()
+            wrong = await seen(page, "terminal")
+            # Who comes from the terminal to the chat, and goes there again, finds every row as it was.
+            await page.locator("[data-conversation]").first.click()
+            await page.get_by_role("button", name="Close", exact=True).click()
+            await expect(page.locator(".xterm")).to_have_count(0)
+            await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            await page.get_by_role("button", name="Terminal").click()
+            await expect(page.get_by_text("You are looking.")).to_be_visible()
+            assert await page.locator("article").evaluate_all(DRAWN) == drawn
             await page.locator(".xterm-place").click()
             await page.keyboard.type("zzz")
             await page.get_by_role("button", name="Take over the keyboard").click()
@@ -93,3 +109,4 @@ async def test_a_terminal_is_looked_at_taken_over_and_survives_its_end(tmp_path:
         if server.alive:
             await server.stop()
     assert complaints == []
+    assert wrong == []
