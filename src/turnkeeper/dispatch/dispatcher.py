@@ -683,6 +683,7 @@ class Dispatcher:
                 events = await self.store.commit(batch)
             actor.lane = lane
             actor.remember(events)
+            running.journaled(events)
             self.broadcast.publish(running.conversation_id, events)
             return events
 

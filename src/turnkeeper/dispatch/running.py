@@ -85,8 +85,15 @@ class RunningTurn:
             told.append(inputs.Evidence(state=ReceiptState.UNCERTAIN, evidence=uncertain, **at))
         if confirmed is not None:
             told.append(inputs.Evidence(state=ReceiptState.CONFIRMED, evidence=confirmed, **at))
-        events = await self._dispatcher.report(self, told, self.drafts(bodies))
-        for body in bodies:
+        return await self._dispatcher.report(self, told, self.drafts(bodies))
+
+    def journaled(self, events: Sequence[Event]) -> None:
+        """These are durable now, and about to be known: what they say is no longer a partial answer.
+
+        Told before they are published, so that no snapshot as of them shows words that they end or take back.
+        """
+        for event in events:
+            body = event.body
             if isinstance(body, RoundStarted | AttemptSuperseded) or (
                 isinstance(body, MessageAppended) and body.message.role == ASSISTANT
             ):
@@ -94,7 +101,6 @@ class RunningTurn:
                 self.partial_thinking.clear()
                 if isinstance(body, RoundStarted):
                     self.partial_round = body.round
-        return events
 
     def drafts(self, bodies: Sequence[Body]) -> tuple[Draft, ...]:
         """Bodies as events of this turn and attempt."""
