@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ from turnkeeper.errors import ConfigError
 from turnkeeper.retained.adapter import Adapter, Memory, Plan
 from turnkeeper.retained.adapters import ADAPTERS, adapter_named, looks
 from turnkeeper.retained.signs import BlockKind, Composer, Reading, Sign
+from turnkeeper.retained.tape import Tape
 from turnkeeper.terminal.screen import read_screen
 from turnkeeper.transcript import formats
 from turnkeeper.transcript.tail import tail_lines
@@ -414,3 +418,61 @@ def test_a_lost_session_is_known_by_its_own_words() -> None:
     assert ADAPTERS["claude-code"].lost_session("No conversation found with session ID: S-1")
     assert ADAPTERS["codex"].lost_session("Error: no rollout found for thread id T-1")
     assert not ADAPTERS["claude-code"].lost_session("Error: ENOSPC")
+
+
+ODD: list[Any] = [
+    None,
+    True,
+    3.5,
+    "",
+    "x",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    [None, "x", {"type": "text"}],
+    {"a": None},
+]
+
+
+def _odd_lines(data: bytes, chance: Random) -> list[bytes]:
+    """The lines of a transcript with odd values somewhere in some of them, as a newer version might write."""
+    lines = [line for line in data.split(b"\n") if line]
+    for _ in range(3):
+        at = chance.randrange(len(lines))
+        row = inside = json.loads(lines[at])
+        while isinstance(inside, dict | list) and inside:
+            key = chance.choice(list(inside)) if isinstance(inside, dict) else chance.randrange(len(inside))
+            if chance.random() < 0.4 or not isinstance(inside[key], dict | list) or not inside[key]:
+                inside[key] = chance.choice(ODD)
+                break
+            inside = inside[key]
+        lines[at] = json.dumps(row).encode()
+    return lines
+
+
+@pytest.mark.parametrize("name", sorted(ADAPTERS))
+def test_rows_of_a_newer_version_say_nothing_and_hide_no_other(name: str, tmp_path: Path) -> None:
+    """A turn that runs must not end because its CLI was updated; what is not known is counted and told."""
+    chance = Random(7)
+    adapter = ADAPTERS[name]
+    prefix = {"claude-code": "claude", "codex": "codex", "pi": "pi"}[adapter.FORMAT]
+    vectors = Path(__file__).parents[1] / "vectors" / "transcripts"
+    sources = sorted(vectors.glob(f"*-{prefix}-*/*.jsonl"))
+    unknown = told = 0
+    for number in range(60):
+        lines = []
+        for line in sources[number % len(sources)].read_bytes().split(b"\n"):
+            try:
+                lines.append(json.dumps(json.loads(line)).encode())
+            except ValueError:
+                continue
+        path = tmp_path / f"{number}.jsonl"
+        path.write_bytes(b"\n".join(_odd_lines(b"\n".join(lines), chance)) + b"\n")
+        tape = Tape(adapter, path)
+        told += len(tape.poll())
+        unknown += tape.unknown
+        assert tape.readable
+        assert tape.unknown <= 3, "a row hides no other"
+    assert unknown > 0
+    assert told > 60

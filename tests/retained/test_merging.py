@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from turnkeeper.retained.keepsake import Ended
 from turnkeeper.retained.runner import MERGE_AGAIN_SECONDS, RetainedRunner
 from turnkeeper.retained.session import Session
 from turnkeeper.retained.signs import Sign, SignKind
+from turnkeeper.testing.until import until
 from turnkeeper.transcript.place import Roots
 
 
@@ -183,3 +185,29 @@ async def test_from_a_text_that_was_handed_over_on_a_merge_takes_nothing_from_th
     ]
     session.merged(["r1", "r2", "r3"])
     assert _waiting(session) == ["r2", "r3"]
+
+
+async def test_an_error_of_our_own_is_told_and_the_other_sessions_are_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ticking(FakeClock):
+        async def sleep(self, seconds: float) -> None:
+            self.advance(seconds)
+            await asyncio.sleep(0)
+
+    made = runner(tmp_path, Ticking())
+    first, second = await made.session("c1"), await made.session("c2")
+    watched: list[str] = []
+
+    async def one(session: Session) -> None:
+        if session is first:
+            raise AttributeError("no such thing")
+        watched.append(session.conversation_id)
+
+    monkeypatch.setattr(made, "_watch_one", one)
+    made._begin_watch()
+    await until(lambda: len(watched) > 1, "the watch of the other session")
+    assert "no such thing" in first.trouble
+    assert second.trouble == ""
+    assert made._watch is not None
+    made._watch.cancel()

@@ -271,7 +271,7 @@ class RetainedRunner:
             "turn_id": session.running,
             "idle_since": iso(session.active_at) if state == "idle" and session.running is None else None,
             "taken_over_by": session.owner,
-            "trouble": session.trouble or None,
+            "trouble": session.sentence_of_trouble or None,
             "exit": None if look is None or look.alive or keep.pane is None else look.sentence,
         }
 
@@ -498,6 +498,9 @@ class RetainedRunner:
                         except TurnkeeperError as error:
                             # One store or terminal in trouble silences no other.
                             session.trouble = error.sentence
+                        except Exception as error:  # noqa: BLE001
+                            # Nor does an error of ours: it is told, and the others are watched.
+                            session.trouble = f"the watch met an error of its own: {error!r}"
 
     async def _tell_menu(self, session: Session) -> None:
         """Say once that a menu waits for a decision, though no turn runs."""

@@ -560,6 +560,13 @@ class Session:
             return msgspec.structs.replace(reading, block=None)
         return msgspec.structs.replace(reading, block=msgspec.structs.replace(block, retry_at=retry_at))
 
+    @property
+    def sentence_of_trouble(self) -> str:
+        """What people are told: why the watch could not do its work, or that the transcript is of a newer kind."""
+        if self.trouble or not self.tape.unknown:
+            return self.trouble
+        return f"{self.tape.unknown} rows of its transcript have a shape that is not known here."
+
     def status(self) -> tuple[str, str] | None:
         """What the CLI's own status file says: (busy | idle, native session)."""
         if self.keep.pane is None:

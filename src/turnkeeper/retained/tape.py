@@ -6,7 +6,9 @@ was read twice is told apart by the ids of its rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from turnkeeper.retained.adapter import Adapter, Memory
 from turnkeeper.retained.signs import Sign
@@ -25,6 +27,8 @@ class Tape:
         self.trouble = ""
         self.reset = False
         """The last poll read the file again from its beginning: it was rewritten or replaced."""
+        self.unknown = 0
+        """Rows of a shape that no adapter knows; a merge of the whole record reads what can be read of them."""
         self._memory = Memory()
         self._seen: tuple[int, int] | None = None
 
@@ -56,4 +60,14 @@ class Tape:
         self.reset = bool(tail.reset)
         if not tail.more:
             self._seen = now
-        return self.adapter.signs(tail.rows, tail.offsets, self._memory)
+        return self._signs(tail.rows, tail.offsets)
+
+    def _signs(self, rows: Sequence[Any], offsets: Sequence[int]) -> list[Sign]:
+        """What rows say. One of a shape that is not known here (a newer version) says nothing, hides no other and is counted."""
+        found: list[Sign] = []
+        for row, offset in zip(rows, offsets, strict=True):
+            try:
+                found += self.adapter.signs((row,), (offset,), self._memory)
+            except (AttributeError, TypeError, ValueError, LookupError):
+                self.unknown += 1
+        return found
