@@ -158,3 +158,59 @@ def test_a_huge_file_is_read_in_bounded_memory(size: int, tmp_path: Path) -> Non
     assert len(tail.rows) == 1
     assert tail.cursor.offset == path.stat().st_size
     assert len(tail_lines(path, type(tail.rows[0]), None).rows) == 1, "one call takes no more than its bound"
+
+
+ODD_FILES = [
+    b"",
+    b"\x00" * 100,
+    b"\xff\xfe",
+    b"[]",
+    b'"timestamp":',
+    b'{"timestamp":"nope","cwd":5}',
+    b'{"timestamp":[1],"cwd":"' + b"x" * 9000,
+    b'{"timestamp":1e400}',
+    b'{"timestamp":99999999999999999999999}',
+    b'{"timestamp":' + b"9" * 400 + b"}",
+    b'{"timestamp":"0001-01-01T00:00:00+23:00"}',
+    b'{"timestamp":"9999-12-31T23:59:59-23:00"}',
+    b'{"timestamp":-1e18}',
+    b'{"timestamp":"2026-01-01T00:00:00Z","cwd":"/w\\ud800","type":"user"}\n',
+]
+
+
+def test_find_lists_every_file_whatever_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also times that no calendar has, and what calls itself compressed and is not."""
+    places = (
+        ".claude/projects/-w/{0}.jsonl",
+        ".codex/sessions/2026/01/01/rollout-2026-01-01T00-00-00-{0}.jsonl",
+        ".codex/archived_sessions/rollout-2026-01-02T00-00-00-{0}.jsonl.zst",
+        ".pi/agent/sessions/--w--/2026_{0}.jsonl",
+        ".gemini/tmp/p/chats/session-{0}.json",
+        ".copilot/session-state/{0}/events.jsonl",
+        ".cursor/chats/p/{0}/store.db",
+        ".factory/sessions/p/{0}.jsonl",
+    )
+    for number, data in enumerate(ODD_FILES):
+        for place in places:
+            path = tmp_path / place.format(f"{number:08x}-0000-4000-8000-000000000000")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    assert cli.run(["transcript", "find", "--home", str(tmp_path), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["sessions"]
+    assert len(listed) == len(ODD_FILES) * len(places)
+    assert cli.run(["transcript", "find", "--home", str(tmp_path)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(listed)
+
+
+def test_what_is_called_compressed_and_is_not_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rollout-2026-01-02T00-00-00-x.jsonl.zst"
+    path.write_bytes(b"junk")
+    assert cli.run(["transcript", "show", str(path)]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)

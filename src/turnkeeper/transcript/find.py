@@ -19,7 +19,7 @@ import msgspec
 
 from turnkeeper.transcript.codex import ids_of
 from turnkeeper.transcript.formats import MODULES, reader
-from turnkeeper.transcript.lines import ZST_SUFFIX, open_bytes
+from turnkeeper.transcript.lines import DAMAGED, ZST_SUFFIX, open_bytes
 from turnkeeper.transcript.place import Roots
 from turnkeeper.transcript.record import seconds
 from turnkeeper.transcript.source import Unreadable, reason
@@ -137,7 +137,7 @@ def look(name: str, path: Path) -> list[Found]:
         return [_file(name, path)]
     except Unreadable as error:
         why = str(error.facts.get("why", error))
-    except OSError as error:
+    except DAMAGED as error:
         why = reason(error)
     own = _own_id(name, path, b"")
     return [Found(id=f"{name}:{own}", format=name, native_id=own, path=str(path), unreadable=why)]

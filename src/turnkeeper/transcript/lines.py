@@ -40,6 +40,10 @@ class Batch(msgspec.Struct, Generic[R]):
     offsets: list[int]
 
 
+DAMAGED: Final = (OSError, zstandard.ZstdError)
+"""What reading a file's bytes may end in: the system refuses them, or what is compressed is no such thing."""
+
+
 def open_bytes(path: Path) -> BinaryIO:
     """The file's bytes for reading, decompressed if its name says so. Raises OSError."""
     raw = path.open("rb")

@@ -165,17 +165,29 @@ class Reading(msgspec.Struct, omit_defaults=True):
         return self.turns[-1] if self.turns else None
 
 
+YEAR_10000: Final = 253_402_300_800.0
+
+
 def seconds(at: str | float | None) -> float | None:
-    """A time as a CLI wrote it (ISO 8601, or Unix seconds, milli- or microseconds) in Unix seconds."""
-    if at is None:
-        return None
+    """A time as a CLI wrote it (ISO 8601, or Unix seconds, milli- or microseconds) in Unix seconds.
+
+    None for what is no time, and for one before 1970 or after the year 9999, which no calendar here can show.
+    """
+    value = None if at is None else _seconds(at)
+    return value if value is not None and 0.0 <= value < YEAR_10000 else None
+
+
+def _seconds(at: str | float) -> float | None:
     if isinstance(at, str):
         try:
             moment = datetime.fromisoformat(at)
         except ValueError:
             return None
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    value = float(at)
+    try:
+        value = float(at)
+    except OverflowError:
+        return None
     for unit in (1e14, 1e11):
         if value > unit:
             return value / (unit / 1e8)

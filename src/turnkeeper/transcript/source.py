@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.transcript.lines import ZST_SUFFIX, Batch, LineReader, open_bytes
+from turnkeeper.transcript.lines import DAMAGED, ZST_SUFFIX, Batch, LineReader, open_bytes
 from turnkeeper.transcript.record import Counters
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -75,9 +75,9 @@ def batches(
         raise Unreadable(path=path, why=reason(error)) from error
 
 
-def reason(error: OSError) -> str:
+def reason(error: Exception) -> str:
     """Why a file cannot be read, in a word or two."""
-    return (error.strerror or str(error) or type(error).__name__).lower()
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
 
 
 def head(path: Path, size: int) -> bytes:
@@ -85,7 +85,7 @@ def head(path: Path, size: int) -> bytes:
     try:
         with open_bytes(path) as stream:
             return stream.read(size)
-    except OSError as error:
+    except DAMAGED as error:
         raise Unreadable(path=path, why=reason(error)) from error
 
 
@@ -101,7 +101,7 @@ def ends(path: Path, row: type[R]) -> list[R]:
             if path.suffix != ZST_SUFFIX and size > ENDS_BYTES:
                 stream.seek(max(ENDS_BYTES, size - ENDS_BYTES))
                 last = stream.read(ENDS_BYTES)
-    except OSError as error:
+    except DAMAGED as error:
         raise Unreadable(path=path, why=reason(error)) from error
     for line in (*first.split(b"\n"), *last.split(b"\n")):
         try:
