@@ -13,6 +13,7 @@ from tests.browser.conftest import ARGUMENTS
 from tests.browser.test_access import seen
 from tests.needs import NEEDS
 from tests.retained.cases.world import Cli, World
+from turnkeeper.terminal.pane import COLUMNS_DEFAULT
 from turnkeeper.testing.scripted_cli.quirks import Quirks
 from turnkeeper.testing.until import until
 
@@ -83,6 +84,14 @@ async def test_a_terminal_is_looked_at_taken_over_and_survives_its_end(tmp_path:
             await page.get_by_role("button", name="Terminal").click()
             await expect(page.get_by_text("You are looking.")).to_be_visible()
             assert await page.locator("article").evaluate_all(DRAWN) == drawn
+            await until(
+                lambda: page.evaluate(f"{SCREEN}.includes('ok good morning')"), "the screen again", seconds=60
+            )
+            # It has the pane's own size: what the CLI draws from edge to edge is one line.
+            across = [
+                line for line in (await page.evaluate(SCREEN)).split("\n") if set(line.strip()) == {"─"}
+            ]
+            assert [len(line.strip()) for line in across] == [COLUMNS_DEFAULT - 1] * 2, "the CLI leaves one free"
             await page.locator(".xterm-place").click()
             await page.keyboard.type("zzz")
             await page.get_by_role("button", name="Take over the keyboard").click()

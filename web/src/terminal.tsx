@@ -15,6 +15,11 @@ const bytesOf = (base64: string) => Uint8Array.from(atob(base64), (each) => each
 const base64Of = (text: string) => btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 
 const LOOK_MS = 3000;
+const LETTER_PX = 13;
+/** Nobody reads smaller letters than these: a screen that is wider then is moved sideways. */
+const LETTER_MIN_PX = 9;
+/** At the screen's sides: what its place and its bar take. */
+const BESIDE_PX = 32;
 
 export default function Terminal({ conversation }: { conversation: string }) {
   const at = `/v1/conversations/${conversation}/terminal`;
@@ -25,13 +30,25 @@ export default function Terminal({ conversation }: { conversation: string }) {
   typing.current = mine;
 
   useEffect(() => {
-    const terminal = new Xterm({ disableStdin: false, fontSize: 13, scrollback: 5000, convertEol: false, screenReaderMode: true });
+    const terminal = new Xterm({ disableStdin: false, fontSize: LETTER_PX, scrollback: 5000, convertEol: false, screenReaderMode: true });
     const fit = new FitAddon();
     terminal.loadAddon(fit);
-    terminal.open(place.current!);
-    fit.fit();
-    const seen = new ResizeObserver(() => fit.fit());
-    seen.observe(place.current!);
+    const ground = place.current!;
+    terminal.open(ground);
+    // A screen has the size that its program draws for, in letters that fit; lines of no size are broken at the edge.
+    let columns = 0;
+    const suit = () => {
+      if (!columns) {
+        fit.fit();
+        return;
+      }
+      const drawn = ground.querySelector<HTMLElement>(".xterm-screen")!.clientWidth;
+      const letter = ((terminal.options.fontSize ?? LETTER_PX) * (ground.clientWidth - BESIDE_PX)) / Math.max(1, drawn);
+      terminal.options.fontSize = Math.max(LETTER_MIN_PX, Math.min(LETTER_PX, Math.floor(letter * 2) / 2));
+    };
+    suit();
+    const seen = new ResizeObserver(suit);
+    seen.observe(ground);
     // Keys are sent one request at a time and in order; what is typed meanwhile goes with the next one.
     let waiting = "";
     let busy = false;
@@ -76,8 +93,13 @@ export default function Terminal({ conversation }: { conversation: string }) {
     const listen = () => {
       source = new EventSource(`${at}/stream`);
       source.addEventListener("delta", (message) => {
-        const frame = JSON.parse((message as MessageEvent<string>).data) as { kind: string; data: string };
+        const frame = JSON.parse((message as MessageEvent<string>).data) as { kind: string; data: string; columns?: number; rows?: number };
         if (frame.kind === "terminal_seed" || frame.kind === "terminal_dropped") terminal.reset();
+        if (frame.kind === "terminal_seed") {
+          columns = frame.columns ?? 0;
+          if (columns) terminal.resize(columns, frame.rows!);
+          suit();
+        }
         if (frame.kind === "terminal_ended") {
           source?.close();
           source = null;

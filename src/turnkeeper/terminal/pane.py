@@ -103,6 +103,9 @@ class Frame(msgspec.Struct, frozen=True):
 
     kind: str
     data: bytes = b""
+    columns: int = 0
+    rows: int = 0
+    """Of a seed: the size of the screen that it and the output after it are drawn for. 0: lines of any length."""
 
 
 class Pane(Protocol):

@@ -399,7 +399,7 @@ class TmuxPane:
                 except (PaneGone, TerminalTrouble):
                     yield Frame("ended")
                     return
-                yield Frame("seed", seed)
+                yield seed
                 while not viewer.dropped:
                     viewer.woken.clear()
                     data = b"".join(viewer.pieces)
@@ -473,12 +473,12 @@ class TmuxPane:
         if "DEAD" in told:
             raise PaneDead(why=(await self.look()).sentence)
 
-    async def _seed(self, at_end: Callable[[], None]) -> bytes:
+    async def _seed(self, at_end: Callable[[], None]) -> Frame:
         pane_id = self.identity.pane_id
         control = await self._server.control()
         try:
             cursor, *lines = await control.run_bytes(
-                "display-message", "-p", "-t", pane_id, "#{cursor_y}|#{cursor_x}|#{pane_height}|#{alternate_on}",
+                "display-message", "-p", "-t", pane_id, "#{cursor_y}|#{cursor_x}|#{pane_width}|#{pane_height}",
                 ";", "capture-pane", "-p", "-e", "-S", f"-{HISTORY_LINES}", "-t", pane_id,
                 blocks=2, at_end=at_end,
             )  # fmt: skip
@@ -486,8 +486,9 @@ class TmuxPane:
             raise self._refused(refused) from refused
         if not cursor.strip(b"|"):
             raise PaneGone(why="there is no such pane")
-        row, column, _, _ = (int(number) for number in cursor.split(b"|"))
-        return b"\x1bc" + b"\r\n".join(lines) + f"\x1b[{row + 1};{column + 1}H".encode()
+        row, column, columns, rows = (int(number) for number in cursor.split(b"|"))
+        drawn = b"\x1bc" + b"\r\n".join(lines) + f"\x1b[{row + 1};{column + 1}H".encode()
+        return Frame("seed", drawn, columns, rows)
 
     async def _seems_alive(self) -> bool:
         try:

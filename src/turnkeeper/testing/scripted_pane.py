@@ -253,7 +253,8 @@ class ScriptedPane:
             if lines != shown:
                 kind = "seed" if shown is None else "output"
                 shown = lines
-                yield Frame(kind, b"\x1bc" + "\r\n".join(lines).encode())
+                drawn = b"\x1bc" + "\r\n".join(lines).encode()
+                yield Frame(kind, drawn, *((self.cli.columns, self.cli.rows) if kind == "seed" else ()))
             await self._terminal.clock.sleep(0.05)
             self._advance()
         yield Frame("ended")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
 import msgspec
 
@@ -38,8 +39,10 @@ async def stream(call: Call) -> Answer:
 async def _items(frames: AsyncIterator[Frame]) -> AsyncIterator[StreamItem]:
     async with aclosing(frames) as open_frames:  # type: ignore[type-var]
         async for frame in open_frames:
-            data = msgspec.json.encode({"data": base64.b64encode(frame.data).decode()})
-            yield Volatile(kind=f"terminal_{frame.kind}", data=data)
+            shown: dict[str, Any] = {"data": base64.b64encode(frame.data).decode()}
+            if frame.columns:
+                shown |= {"columns": frame.columns, "rows": frame.rows}
+            yield Volatile(kind=f"terminal_{frame.kind}", data=msgspec.json.encode(shown))
 
 
 async def take_over(call: Call) -> Answer:

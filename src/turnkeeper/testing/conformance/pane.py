@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 from turnkeeper.errors import CannotStart, PaneDead, PaneGone, TerminalTrouble, TurnkeeperError
-from turnkeeper.terminal.pane import ALIVE, DEAD, GONE, Look, Pane, Terminal
+from turnkeeper.terminal.pane import ALIVE, COLUMNS_DEFAULT, DEAD, GONE, ROWS_DEFAULT, Look, Pane, Terminal
 from turnkeeper.testing.scripted_cli.quirks import Quirks
 
 
@@ -298,6 +298,7 @@ async def a_view_begins_with_the_whole_screen_and_ends_with_the_program(world: P
         if len(frames) == 1:
             assert frame.kind == "seed"
             assert b"before the view" in frame.data
+            assert (frame.columns, frame.rows) == (COLUMNS_DEFAULT, ROWS_DEFAULT)
             await pane.press("Enter")
         elif frame.kind == "output" and b"ok before the view" in b"".join(f.data for f in frames):
             await world.kill(pane, 9)
