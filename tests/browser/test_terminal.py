@@ -91,7 +91,9 @@ async def test_a_terminal_is_looked_at_taken_over_and_survives_its_end(tmp_path:
             across = [
                 line for line in (await page.evaluate(SCREEN)).split("\n") if set(line.strip()) == {"─"}
             ]
-            assert [len(line.strip()) for line in across] == [COLUMNS_DEFAULT - 1] * 2, "the CLI leaves one free"
+            assert [len(line.strip()) for line in across] == [COLUMNS_DEFAULT - 1] * 2, (
+                "the CLI leaves one free"
+            )
             await page.locator(".xterm-place").click()
             await page.keyboard.type("zzz")
             await page.get_by_role("button", name="Take over the keyboard").click()
