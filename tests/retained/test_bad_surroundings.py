@@ -109,11 +109,18 @@ async def test_a_folder_that_is_a_file(stage: Stage) -> None:
     await refused(stage, "config", "not a folder")
 
 
-async def test_a_folder_that_is_a_link_is_as_good_as_any(stage: Stage) -> None:
-    real = stage.folder / "elsewhere"
-    stage.cwd.rename(real)
-    stage.cwd.symlink_to(real)
-    assert (await stage.ended(await stage.post("the text"))).state == "settled"
+@pytest.mark.parametrize("cli", ["claude-code", "codex", "pi"])
+async def test_a_folder_that_is_a_link_is_as_good_as_any(tmp_path: Path, cli: str) -> None:
+    """A CLI writes down where it is, not by which link it came there."""
+    stage = await Stage(tmp_path, cli, Quirks(turn_s=0.1)).start()
+    try:
+        real = stage.folder / "elsewhere"
+        stage.cwd.rename(real)
+        stage.cwd.symlink_to(real)
+        turn = await stage.ended(await stage.post("the text"))
+        assert (turn.state, turn.receipt.state) == ("settled", "confirmed")
+    finally:
+        await stage.end()
 
 
 async def test_a_folder_that_was_moved_away_under_a_running_cli_and_comes_back(stage: Stage) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,7 +24,7 @@ from turnkeeper.conversation.messages import Message
 from turnkeeper.conversation.turns import Failure
 from turnkeeper.errors import CannotStart, PaneDead, PaneGone, TerminalError, TerminalTrouble
 from turnkeeper.port.clock import Clock, Ids
-from turnkeeper.retained.adapter import FRESH, INLINE, Adapter, Plan
+from turnkeeper.retained.adapter import FRESH, INLINE, Adapter, Found, Plan
 from turnkeeper.retained.adapters.looks import keys_for
 from turnkeeper.retained.config import RetainedConfig, environment
 from turnkeeper.retained.keepsake import KNOWN_ROWS_MAX, PAST_MAX, Keepsake, Keepsakes, name_of, remember
@@ -611,7 +612,10 @@ class Session:
         return [one.native_id for one in found]
 
     async def harvest(self, key: str) -> SessionBound | str | None:
-        """Find out which new session is ours: the CLI chose its id. Proof: the process has its file open, or our text is in it.
+        """Find out which new session is ours: the CLI chose its id.
+
+        Proof: the process writes to its file; or our text is in it, and no other process writes to it: somebody may say
+        the same to another CLI in the same folder.
 
         Returns what to journal, or a sentence if two could be ours, or None while there is none.
         """
@@ -625,11 +629,7 @@ class Session:
         candidates = [one for one in found if one.native_id not in keep.chain]
         if not candidates:
             return None
-        pid = keep.pane.pid if keep.pane is not None else 0
-        paths = processes.open_files(pid)
-        proven = [one for one in candidates if str(one.path) in paths]
-        if not proven:
-            proven = [one for one in candidates if self._holds(one.path, key)]
+        proven = await asyncio.to_thread(self._proven, candidates, key)
         if len(proven) != 1:
             if not proven:
                 return None
@@ -650,6 +650,17 @@ class Session:
             why="new",
             sentence="The CLI's own session was found.",
         )
+
+    def _proven(self, candidates: Sequence[Found], key: str) -> list[Found]:
+        """Those of the candidates that are proven to be ours. It asks the operating system: a thread's work."""
+        pid = self.keep.pane.pid if self.keep.pane is not None else 0
+        written = processes.files_written(pid)
+        proven = [one for one in candidates if os.path.realpath(one.path) in written]
+        if proven:
+            return proven
+        holding = [one for one in candidates if self._holds(one.path, key)]
+        theirs = processes.written_by_any({os.path.realpath(one.path) for one in holding})
+        return [one for one in holding if os.path.realpath(one.path) not in theirs]
 
     def _holds(self, path: Path, key: str) -> bool:
         tape = Tape(self.adapter, path)

@@ -100,12 +100,30 @@ def memory_bytes(pid: int, began: float, mark: str) -> int:
     return total
 
 
-def open_files(pid: int) -> set[str]:
-    """The regular files that a process and its descendants have open; nothing if that may not be seen."""
+def files_written(pid: int) -> set[str]:
+    """The regular files that a process and its descendants have open for writing; nothing if that may not be seen.
+
+    What it only reads may be anybody's: some CLIs look through the sessions of others.
+    """
     found: set[str] = set()
     with contextlib.suppress(psutil.Error):
         root = psutil.Process(pid)
         for process in (root, *root.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                found.update(file.path for file in process.open_files())
+            found |= _written(process)
     return found
+
+
+def written_by_any(paths: set[str]) -> set[str]:
+    """Those of `paths` (resolved) that some process of ours has open for writing."""
+    found: set[str] = set()
+    if paths:
+        for process in psutil.process_iter():
+            found |= paths & _written(process)
+    return found
+
+
+def _written(process: psutil.Process) -> set[str]:
+    try:
+        return {file.path for file in process.open_files() if file.mode != "r"}
+    except (psutil.Error, OSError):
+        return set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -293,6 +294,8 @@ def locate(native_id: str, where: Roots, cwd: str) -> Path | None:
 def sessions_since(where: Roots, cwd: str, since: float) -> list[Found]:
     """Threads of the folder that began since then; only the folders of those days are looked into."""
     found: list[Found] = []
+    # It writes down where it is, not by which link it came there.
+    real = os.path.realpath(cwd)
     first = f"{datetime.fromtimestamp(since, UTC).date() - timedelta(days=1):%Y/%m/%d}"
     for root in format_codex.roots(where):
         sessions = root / "sessions"
@@ -301,7 +304,7 @@ def sessions_since(where: Roots, cwd: str, since: float) -> list[Found]:
                 continue
             for path in sorted(folder.glob("rollout-*.jsonl")):
                 thread = _thread_of(path, since)
-                if thread is not None and thread[1] == cwd:
+                if thread is not None and os.path.realpath(thread[1]) == real:
                     found.append(Found(thread[0], path))
     return found
 
