@@ -124,6 +124,6 @@ def written_by_any(paths: set[str]) -> set[str]:
 
 def _written(process: psutil.Process) -> set[str]:
     try:
-        return {file.path for file in process.open_files() if file.mode != "r"}
+        return {file.path for file in process.open_files() if getattr(file, "mode", "") != "r"}
     except (psutil.Error, OSError):
         return set()
