@@ -426,7 +426,7 @@ class Attempt:
                 for call in approvals
             ]
         if sign_ins:
-            needs["connects"] = _connects(sign_ins)
+            needs["connects"] = so_far.connects()
             needs["choices"] = [DO_NOT_CONNECT]
         return Needs(needs=needs, hold=self.agent.definition.policies.parked == "hold")
 
@@ -521,27 +521,6 @@ class Attempt:
             return
         asked = plain_text(self.turn.offer.request.parts)
         journal.add(ev.MessageAppended(journal.notice(texts.go_on(asked))))
-
-
-def _connects(calls: Sequence[Call]) -> list[dict[str, Any]]:
-    """The sign-ins that calls wait for: one entry for each server and person."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for call in calls:
-        entry = found.setdefault(
-            (call.connect or "", call.connect_person),
-            {
-                "server": call.connect,
-                "person": call.connect_person,
-                "why": call.connect_why,
-                "rejected": [],
-                "calls": [],
-                "expires_at": call.expires_at,
-            },
-        )
-        entry["rejected"].append(call.rejected)
-        entry["calls"].append({"call_id": call.id, "name": call.call.name})
-        entry["expires_at"] = min(entry["expires_at"], call.expires_at)
-    return list(found.values())
 
 
 def _without_sign_in(calls: Sequence[Call]) -> FailedWith:

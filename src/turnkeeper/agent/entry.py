@@ -8,7 +8,7 @@ are to be run now.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from turnkeeper.agent import texts
 from turnkeeper.agent.calls import Job
@@ -197,19 +197,19 @@ def _stop_for(journal: TurnJournal, asked: list[Call], definition: AgentDefiniti
                 )
             )
             journal.hold_place(call, content)
-    return Needs(
-        needs={
-            "kind": "action_required",
-            "question": "what_happened",
-            "sentence": texts.what_happened(names),
-            "calls": [
-                {"call_id": c.id, "name": c.call.name, "arguments": c.call.arguments, "key": c.key}
-                for c in asked
-            ],
-            "choices": list(ANSWERS_WHAT_HAPPENED),
-        },
-        hold=definition.policies.parked == "hold",
-    )
+    needs: dict[str, Any] = {
+        "kind": "action_required",
+        "question": "what_happened",
+        "sentence": texts.what_happened(names),
+        "calls": [
+            {"call_id": c.id, "name": c.call.name, "arguments": c.call.arguments, "key": c.key} for c in asked
+        ],
+        "choices": list(ANSWERS_WHAT_HAPPENED),
+    }
+    if connects := journal.so_far.connects():
+        # Another call waits for a sign-in meanwhile: one that comes in time counts, however late this is answered.
+        needs["connects"] = connects
+    return Needs(needs=needs, hold=definition.policies.parked == "hold")
 
 
 def _after_asking(

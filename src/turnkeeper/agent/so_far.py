@@ -184,6 +184,26 @@ class TurnSoFar(msgspec.Struct, kw_only=True):
             if c.open and not c.intended and c.connect is not None and c.connect_outcome is None
         ]
 
+    def connects(self) -> list[dict[str, Any]]:
+        """The sign-ins that calls wait for, as a parked turn's needs name them: one of each server and person."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for call in self.pending_connects():
+            entry = found.setdefault(
+                (call.connect or "", call.connect_person),
+                {
+                    "server": call.connect,
+                    "person": call.connect_person,
+                    "why": call.connect_why,
+                    "rejected": [],
+                    "calls": [],
+                    "expires_at": call.expires_at,
+                },
+            )
+            entry["rejected"].append(call.rejected)
+            entry["calls"].append({"call_id": call.id, "name": call.call.name})
+            entry["expires_at"] = min(entry["expires_at"], call.expires_at)
+        return list(found.values())
+
     def not_connected(self) -> list[Call]:
         """Calls of the last message that did not run because a sign-in did not come, since the last retry."""
         calls = [self.calls[call_id] for call_id in self.asked]
