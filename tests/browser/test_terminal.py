@@ -119,5 +119,6 @@ async def test_a_terminal_is_looked_at_taken_over_and_survives_its_end(tmp_path:
     finally:
         if server.alive:
             await server.stop()
+        await world.end_panes()
     assert complaints == []
     assert wrong == []

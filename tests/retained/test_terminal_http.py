@@ -36,6 +36,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         await world.api.client.delete(f"/v1/conversations/{conversation['conversation_id']}")
     await world.api.close()
     world.server.kill()
+    await world.end_panes()
 
 
 async def begin(world: World, agent: str, text: str = "[[seconds:0.05]] hello") -> tuple[str, str]:

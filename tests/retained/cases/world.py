@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from turnkeeper.retained.machine.state import Timing
+from turnkeeper.terminal.tmux import run_once
 from turnkeeper.testing.scripted_cli.quirks import Quirks
 from turnkeeper.testing.server_process import Api, ServerProcess
 
@@ -173,6 +174,11 @@ class World:
         """Let go of the small disk, if there is one."""
         if os.path.ismount(self.kept):
             subprocess.run(["umount", "--lazy", str(self.kept)], check=True)
+
+    async def end_panes(self) -> None:
+        """End the panes, which outlive the server on purpose, with their tmux."""
+        for socket in (self.server.data / "tmux").glob("*.sock"):
+            await run_once("tmux", "-S", str(socket), "kill-server")
 
     async def start(self, *, failpoint: str | None = None) -> None:
         """Start the server for the first time."""
