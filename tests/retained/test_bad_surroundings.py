@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator
@@ -185,6 +186,20 @@ async def test_a_folder_for_sockets_that_cannot_be_used(stage: Stage) -> None:
     stage.runner.terminal = Tmux(place)
     await refused(stage, "terminal", "cannot be used")
     stage.runner.terminal = stage.terminal
+
+
+async def test_a_look_at_the_pane_is_no_turn_that_hinders_an_adoption(stage: Stage) -> None:
+    await stage.ready()
+    socket = (await stage.pane()).identity.socket
+    session = await stage.runner.session(stage.conversation_id)
+    async with session.lock:
+        adopting = asyncio.ensure_future(
+            stage.runner.adopt(stage.conversation_id, socket=socket, pane="%999")
+        )
+        await asyncio.wait({adopting}, timeout=0.05)
+        assert not adopting.done(), "it waits until the look is over"
+    with pytest.raises(CannotStart, match="no pane"):
+        await adopting
 
 
 async def test_a_pane_that_another_server_drives_is_not_adopted(stage: Stage) -> None:

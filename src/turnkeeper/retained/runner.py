@@ -426,7 +426,7 @@ class RetainedRunner:
         session = await self.session(conversation_id)
         if session_id is not None:
             self._check_session(session, session_id)
-        if session.lock.locked():
+        if session.running is not None:
             raise Conflict("A turn runs in this conversation; adopt when it has ended.")
         async with session.lock:
             if pane is not None:
